@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# Sourced after lib.sh by the scripts that handle kernel trees: get-kernel, apply and regen.
+
+# The stable line that the series is made for.
+# shellcheck disable=SC2034  # used by the scripts that source this file
+line=7.3
+
+# A run from a git hook must not take the hook's repository for the kernel's.
+# shellcheck disable=SC2046  # a list of names
+unset $(git rev-parse --local-env-vars 2>/dev/null)
+
+# git_plain ARG...: git without the user's configuration, hooks, ignore and attribute files, so
+# that the same input gives the same objects and the same patches on every machine.
+git_plain() {
+	GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_ATTR_NOSYSTEM=1 LC_ALL=C \
+		git -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null \
+		-c core.excludesFile=/dev/null -c core.autocrlf=false -c core.quotePath=true \
+		-c core.fsmonitor=false -c gc.auto=0 "$@"
+}
+
+# format_patches TREE ARG...: git format-patch in the one form that this repository keeps; the
+# options are for what the tree's own configuration might say.
+format_patches() {
+	local tree=$1
+	shift
+	# quilt knows no renames
+	git_plain -C "$tree" format-patch -q --zero-commit --no-signature --full-index \
+		--no-renames --unified=3 --diff-algorithm=myers --stat=72 --src-prefix=a/ \
+		--dst-prefix=b/ --no-ext-diff --no-textconv --no-notes --no-thread --no-to --no-cc \
+		--no-from --no-signoff --subject-prefix=PATCH --suffix=.patch \
+		--filename-max-length=64 "$@"
+}
+
+# kernel_version DIR: what `make kernelversion` would print; nothing if DIR is no kernel tree.
+kernel_version() {
+	[ -f "$1/Makefile" ] || return 0
+	awk '/^(VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION)[ \t]*=/ {
+			key = $0; sub(/[ \t]*=.*/, "", key)
+			if (!(key in v)) { sub(/^[^=]*=[ \t]*/, ""); sub(/[ \t]+$/, ""); v[key] = $0 }
+		}
+		END {
+			if (v["VERSION"] == "" || v["PATCHLEVEL"] == "")
+				exit
+			if (v["SUBLEVEL"] == "")
+				v["SUBLEVEL"] = 0
+			print v["VERSION"] "." v["PATCHLEVEL"] "." v["SUBLEVEL"] v["EXTRAVERSION"]
+		}' "$1/Makefile"
+}
+
+# is_ours VERSION: whether VERSION is of the line, and harmless as part of a file name.
+is_ours() { [[ $1 =~ ^${line//./\\.}\.[0-9]+[-+.~A-Za-z0-9]*$ ]]; }
+
+# pinned KEY: the value of KEY in the base file; empty if there is none.
+# shellcheck disable=SC2154  # $top is lib.sh's
+pinned() { [ ! -f "$top/base" ] || sed -n "s|^$1=||p" "$top/base"; }
+
+# need_clean TREE: fail unless TREE, a git tree, holds exactly what HEAD holds.
+need_clean() {
+	local status dir
+	dir=$(git -C "$1" rev-parse --absolute-git-dir) ||
+		die "$1: git cannot use this tree (see above)"
+	if [ -e "$dir/rebase-apply" ] || [ -e "$dir/rebase-merge" ]; then
+		die "$1: a git am or rebase is under way; finish it, or: git -C $1 am --abort"
+	fi
+	# an older quilt run leaves files modified: that has a way out of its own
+	[ ! -s "$1/.pc/applied-patches" ] ||
+		die "$1: quilt has patches applied; take them off: (cd $1 && quilt pop -a)"
+	status=$(git --no-optional-locks -C "$1" status --porcelain --untracked-files=normal) ||
+		die "$1: git status failed (see above)"
+	[ -z "$status" ] || die "$1: not clean: $(head -n 3 <<<"$status" | paste -sd ';')" \
+		"(git -C $1 status); commit or stash that first"
+}

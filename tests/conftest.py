@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the tests share: where things are, and running a command."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def top():
+    """The checkout."""
+    return TOP
+
+
+@pytest.fixture(scope="session")
+def cache():
+    """The cache directory, as scripts/lib.sh has it."""
+    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("STEAL_CACHE") or default + "/sched-steal")
+
+
+@pytest.fixture(scope="session")
+def run():
+    """run(COMMAND...): its completed process, with stdout and stderr together as text."""
+
+    def run(*command, cwd=TOP, check=True, **options):
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            **options,
+        )
+        if check and done.returncode:
+            pytest.fail(f"{' '.join(done.args)}: status {done.returncode}\n{done.stdout}", pytrace=False)
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def series(top):
+    """The patches named in the file series, in order, as paths."""
+    lines = (line.split("#")[0].strip() for line in (top / "series").read_text().splitlines())
+    return [top / "patches" / line for line in lines if line]
+
+
+@pytest.fixture(scope="session")
+def tree(run, top):
+    """The cache's kernel tree with the whole series applied."""
+    run(top / "scripts/apply")
+    return pathlib.Path(
+        subprocess.run([top / "scripts/get-kernel"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    )

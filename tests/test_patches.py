@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The patches: each builds without a warning and is in the kernel's style; the series is whole."""
+
+import re
+import subprocess
+
+import pytest
+
+# What checkpatch says of the series although nothing is wrong, each with the reason.
+CHECKPATCH_ALLOWED = [
+    # kernel/sched/ has its maintainers, who are those of a new file there, too.
+    r"^WARNING: added, moved or deleted file\(s\), does MAINTAINERS need updating\?",
+    # An iterator names its arguments more than once, as for_each_cpu_wrap() does.
+    r"^CHECK: Macro argument reuse '(elem|mask|start)' - possible side-effects\?",
+]
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "arm64"])
+@pytest.mark.parametrize("count", range(10))
+def test_prefix_builds_without_warning(run, top, series, count, arch):
+    """kernel/sched of the base and of each prefix of the series, with W=1."""
+    assert len(series) == 9
+    run(top / "scripts/apply", "--upto", count)
+    run(top / "scripts/build", "--arch", arch, "--config", "guest,steal", "--objects", "kernel/sched")
+
+
+def test_git_am_and_quilt_give_the_same(run, top, tree, series, tmp_path):
+    """git am as the README has it, and quilt, on two pristine copies: the same files."""
+    version = re.search(r"^version=(.*)$", (top / "base").read_text(), re.M).group(1)
+    for name in ("am", "quilt"):
+        run("git", "clone", "-q", "--shared", "--branch", f"v{version}", tree, tmp_path / name)
+    ident = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    run("git", *ident, "am", "-q", *series, cwd=tmp_path / "am")
+    run(top / "scripts/apply", "--quilt", "--tree", tmp_path / "quilt")
+    run("diff", "-r", "--exclude=.git", "--exclude=.pc", tmp_path / "am", tmp_path / "quilt")
+    run("diff", "-r", "--exclude=.git", tmp_path / "am", tree)
+
+
+def test_checkpatch(run, tree, series):
+    found = []
+    for patch in series:
+        out = run("scripts/checkpatch.pl", "--strict", "--codespell", "--terse", "--show-types", "--no-summary",
+                  patch, cwd=tree, check=False).stdout
+        for line in out.splitlines():
+            said = re.sub(r"^\S+?:\d+: ", "", line)
+            said = re.sub(r"^(ERROR|WARNING|CHECK):[A-Z_]+: ", r"\1: ", said)
+            if said.strip() and not any(re.search(a, said) for a in CHECKPATCH_ALLOWED):
+                found.append(line)
+    assert not found, "\n".join(found)
+
+
+def test_kernel_doc(run, tree):
+    out = run("scripts/kernel-doc", "-none", "-Wall", "kernel/sched/sparsemask.h", cwd=tree).stdout
+    assert not out.strip(), out
+
+
+def test_sparse_adds_nothing(run, top, tree, series):
+    """sparse on kernel/sched: the series adds no complaint to the base's."""
+    said = {}
+    for count in (0, len(series)):
+        run(top / "scripts/apply", "--upto", count)
+        log = run(top / "scripts/build", "--arch", "x86_64", "--config", "guest,steal", "--objects", "kernel/sched",
+                  "--sparse").stdout
+        # without the line numbers, which the patches move
+        said[count] = {re.sub(r":\d+:\d+:", ":", line) for line in log.splitlines() if re.search(r"\.[ch]:\d+:", line)}
+    assert said[0], "sparse found nothing at all in kernel/sched: it did not run"
+    new = said[len(series)] - said[0]
+    assert not new, "\n".join(sorted(new))
+
+
+def test_maintainers_snippet(run, top, tree, tmp_path):
+    """get_maintainer.pl takes the snippet when it is pasted into MAINTAINERS, and finds it."""
+    copy = tmp_path / "tree"
+    run("git", "clone", "-q", "--shared", tree, copy)
+    maintainers = copy / "MAINTAINERS"
+    text = maintainers.read_text()
+    at = text.index("\nSCHEDULER\n") + 1
+    end = text.index("\n\n", at) + 2
+    maintainers.write_text(text[:end] + (top / "MAINTAINERS.snippet").read_text() + "\n" + text[end:])
+    out = run("scripts/get_maintainer.pl", "--no-git-fallback", "--no-rolestats", "--sections", "-f",
+              "kernel/sched/sparsemask.h", cwd=copy).stdout
+    assert "SCHEDULER TASK STEALING" in out, out
+    complaints = subprocess.run(["scripts/get_maintainer.pl", "--self-test=sections"], cwd=copy, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
+    assert "STEALING" not in complaints, complaints
+
+
+def test_cover_letter_and_authorship(series, top):
+    """Credits and message ids are in the cover letter; nobody is signed for who did not sign."""
+    cover = (top / "patches/0000-cover-letter.patch").read_text()
+    for need in ("1541767840-93588-1-git-send-email-steven.sistare@oracle.com",
+                 "20260320055920.2518389-1-chenjinghuang2@huawei.com", "base-commit:"):
+        assert need in cover
+    for patch in series:
+        text = patch.read_text()
+        author = re.search(r"^From: (.*)$", text, re.M).group(1)
+        tags = re.findall(r"^([A-Z][a-z]+(?:-[a-z]+)+): (.*)$", text.split("\n---\n")[0], re.M)
+        assert tags == [("Signed-off-by", author)], f"{patch.name}: {tags}"
