@@ -54,20 +54,6 @@ def test_kernel_doc(run, tree):
     assert not out.strip(), out
 
 
-def test_sparse_adds_nothing(run, top, tree, series):
-    """sparse on kernel/sched: the series adds no complaint to the base's."""
-    said = {}
-    for count in (0, len(series)):
-        run(top / "scripts/apply", "--upto", count)
-        log = run(top / "scripts/build", "--arch", "x86_64", "--config", "guest,steal", "--objects", "kernel/sched",
-                  "--sparse").stdout
-        # without the line numbers, which the patches move
-        said[count] = {re.sub(r":\d+:\d+:", ":", line) for line in log.splitlines() if re.search(r"\.[ch]:\d+:", line)}
-    assert said[0], "sparse found nothing at all in kernel/sched: it did not run"
-    new = said[len(series)] - said[0]
-    assert not new, "\n".join(sorted(new))
-
-
 def test_maintainers_snippet(run, top, tree, tmp_path):
     """get_maintainer.pl takes the snippet when it is pasted into MAINTAINERS, and finds it."""
     copy = tmp_path / "tree"
