@@ -137,7 +137,7 @@ function row(id, g, side,    key, off, speedup, mark, low, high) {
 	off = id SUBSEP g SUBSEP "off"
 	speedup = mark = "-"
 	if (side == "on" && runs[off]) {
-		if (median(key, "time", "%.9f") > 0)
+		if (median(key, "time", "%.9f") + 0 > 0)
 			speedup = sprintf("%.1f", 100 * (median(off, "time", "%.9f") / median(key, "time", "%.9f") - 1))
 		sort(off, "time")
 		low = s[1]
@@ -145,7 +145,7 @@ function row(id, g, side,    key, off, speedup, mark, low, high) {
 		sort(key, "time")
 		mark = runs[key] < 2 || runs[off] < 2 || (s[1] <= high && s[runs[key]] >= low) ? "yes" : "no"
 	}
-	if (median(key, "busy", "%.2f") > 100)
+	if (median(key, "busy", "%.2f") + 0 > 100)
 		above = 1
 	sort(key, "time")
 	printf "%4s %4s %9s %6s %7s %8s %8s %8s %6s %7s %8s %5s %17s %7s\n", g, side,

@@ -75,6 +75,12 @@ def test_add_share_and_log(boot, tmp_path):
     assert re.search(r"Kernel command line: .* planted=1", log.read_text())
 
 
+def test_every_cpu_has_high_resolution_timers(boot):
+    result = boot("grep", "-c", "hres_active.*1", "/proc/timer_list", options=("--smp", "4"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "4\n"
+
+
 def test_hackbench_runs(boot):
     result = boot("hackbench", "-g", "1", "-l", "10")
     assert result.returncode == 0, result.stderr
@@ -132,19 +138,22 @@ def test_interrupt_leaves_no_process(kernel, tmp_path, number):
     log = tmp_path / "log"
 
     def processes():
-        lines = subprocess.run(["ps", "-eo", "args"], text=True, stdout=subprocess.PIPE, check=True)
+        lines = subprocess.run(["ps", "-ewwo", "args"], text=True, stdout=subprocess.PIPE, check=True)
         return [p for p in lines.stdout.split("\n") if str(log) in p]
 
     command = [TOP / "scripts" / "boot", "--arch", "x86_64", "--kernel", kernel, "--log", log,
                "--", "sleep", "1000"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                           env={**os.environ, "TMPDIR": str(tmp_path)}) as child:
-        deadline = time.monotonic() + 60
-        while not any("qemu-system" in p for p in processes()):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        child.send_signal(number)
-        child.wait(timeout=30)
+        try:
+            deadline = time.monotonic() + 60
+            while not any(p.startswith("qemu-system") for p in processes()):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            child.send_signal(number)
+            child.wait(timeout=30)
+        finally:
+            child.kill()
     deadline = time.monotonic() + 20
     while processes() and time.monotonic() < deadline:
         time.sleep(0.1)

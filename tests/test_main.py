@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The main job, on a booted kernel: hackbench with stealing off and on, in a guest."""
+
+import re
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def job(run, top, tmp_path_factory):
+    """Output and raw records of a small comparison on 4 CPUs in 2 LLCs."""
+    raw = tmp_path_factory.mktemp("main") / "raw"
+    out = run(top / "bench/in-qemu", "--arch", "x86_64", "--smp", "4,sockets=2,cores=2,threads=1",
+              "--groups", "1 2", "--loops", 100, "--runs", 2, "--out", raw).stdout
+    return out, raw.read_text()
+
+
+def steals(record):
+    """Tasks stolen during the run of a record, all CPUs together."""
+    total = {}
+    for when in ("before", "after"):
+        lines = re.findall(rf"^{when} idle_search cpu\d+ (\d+) \d+ \d+ \d+$", record, re.M)
+        assert len(lines) == 4, record
+        total[when] = sum(map(int, lines))
+    return total["after"] - total["before"]
+
+
+def runs(raw, side):
+    return [r for r in re.findall(r"^begin run .*?^end run", raw, re.M | re.S) if f"\nside {side}\n" in r]
+
+
+def test_guest_has_two_llcs(job):
+    _, raw = job
+    assert re.findall(r"^llcs (\d+)$", raw, re.M) == ["2"]
+    assert set(re.findall(r"^topology cpu \d+ .* llc (\S+) node", raw, re.M)) == {"0-1", "2-3"}
+
+
+def test_nothing_is_stolen_with_no_steal(job):
+    _, raw = job
+    off = runs(raw, "off")
+    assert len(off) == 4
+    assert [steals(r) for r in off] == [0, 0, 0, 0]
+
+
+def test_tasks_are_stolen_with_steal(job):
+    _, raw = job
+    on = runs(raw, "on")
+    assert len(on) == 4
+    # A single run of this size can do without a steal; four cannot.
+    assert sum(steals(r) for r in on) > 0
+
+
+def test_table_is_printed(job):
+    out, _ = job
+    assert re.search(r"^ *grps +side +time +%busy +slice +sched +idle +wake +%find +steal +%speedup", out, re.M), out
+    assert len(re.findall(r"^ +[12] +(?:off|on) ", out, re.M)) == 4, out
+
+
+def test_proc_schedstat_is_as_before(job):
+    """Nine fields on a cpu line, version 17: what perf sched stats and others expect."""
+    _, raw = job
+    lines = re.findall(r"^after schedstat cpu\d+ (.*)$", raw, re.M)
+    assert len(lines) == 8 * 4
+    assert {len(line.split()) for line in lines} == {9}
+    assert set(re.findall(r"^after schedstat version (\d+)$", raw, re.M)) == {"17"}
+
+
+def test_switching_on_makes_waiting_tasks_visible(run, top):
+    """Two hogs wait for one CPU while STEAL is off and are let go elsewhere: balancing aside, switching
+    STEAL on must find them without another enqueue on their CPU. Domains' own balancing is kept away by
+    a huge migration cost, and wake-ups by hogs that never sleep."""
+    script = r"""
+    d=/sys/kernel/debug/sched
+    echo NO_STEAL >$d/features
+    stolen() { awk '/^cpu/ { s += $2 } END { print s }' $d/idle_search; }
+    before=$(stolen)
+    # SCHED_IDLE keeps the shell able to work; three hogs on CPU 0 only, then free to go to CPU 1
+    for i in 1 2 3; do taskset 1 sh -c 'while :; do :; done' & p="$p $!"; done
+    sleep 1
+    [ $(stolen) = $before ] || { echo stolen with NO_STEAL; exit 1; }
+    for i in $p; do taskset -p 3 $i >/dev/null; done
+    [ $(stolen) = $before ] || { echo stolen with NO_STEAL; exit 1; }
+    echo STEAL >$d/features
+    grep -qw STEAL $d/features || exit 1
+    for i in 1 2 3 4 5 6 7 8 9 10; do usleep 20000; done
+    kill $p
+    echo stolen $(($(stolen) - before))
+    """
+    out = run(top / "scripts/boot", "--arch", "x86_64", "--smp", "2", "--append", "schedstats=enable", "--",
+              "sh", "-c", script).stdout
+    assert re.search(r"^stolen \d+$", out, re.M), out
