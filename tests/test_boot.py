@@ -221,13 +221,15 @@ def test_second_build_compiles_nothing(kernel):
 
 
 def test_failed_build_shows_the_log(kernel, copy, tmp_path):
-    # A compiler that fails on one file, found before the real one.
+    # A compiler that fails on one file, found before the real one; an empty fragment, for a
+    # build directory of its own.
+    (copy / "configs" / "planted.config").write_text("")
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "ccache").write_text('#!/bin/sh\ncase "$*" in *kernel/bounds.c*) echo planted error >&2; exit 1;; '
                                   'esac\nexec "$@"\n')
     (tools / "ccache").chmod(0o755)
-    result = run("build", "--arch", "x86_64", "--config", "steal", top=copy, env={
+    result = run("build", "--arch", "x86_64", "--config", "guest,steal,planted", top=copy, env={
         **os.environ, "PATH": f"{tools}:{os.environ['PATH']}"})
     assert result.returncode == 1
     assert "planted error" in result.stderr
