@@ -21,8 +21,8 @@ def run(script, *args, top=TOP, **kwargs):
 
 @pytest.fixture(scope="module")
 def kernel():
-    """The image that scripts/build makes of the default tree; the guest's image, too, is made."""
-    for script, args in (("get-kernel", ()), ("guest-image", ("--arch", "x86_64")),
+    """The image that scripts/build makes of the patched default tree; the guest's image, too, is made."""
+    for script, args in (("apply", ()), ("guest-image", ("--arch", "x86_64")),
                          ("build", ("--arch", "x86_64", "--config", "guest,steal"))):
         result = run(script, *args)
         assert result.returncode == 0, result.stderr
@@ -236,6 +236,32 @@ def test_failed_build_shows_the_log(kernel, copy, tmp_path):
     log = re.search(r"the whole log: (\S+)", result.stderr)
     assert log and Path(log[1]).is_file()
     shutil.rmtree(Path(log[1]).parent)
+
+
+def test_ended_build_leaves_no_process(kernel, copy):
+    (copy / "configs" / "planted2.config").write_text("")
+    out = Path(kernel.split("/arch/")[0] + "+planted2")
+
+    def processes():
+        lines = subprocess.run(["ps", "-ewwo", "args"], text=True, stdout=subprocess.PIPE, check=True)
+        return [p for p in lines.stdout.split("\n") if p.startswith("make ") and str(out) in p]
+
+    command = [copy / "scripts" / "build", "--arch", "x86_64", "--config", "guest,steal,planted2"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            for line in child.stderr:
+                if "building" in line:
+                    break
+            deadline = time.monotonic() + 60
+            while not processes():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            child.terminate()
+            assert child.wait(timeout=30) == 143
+        finally:
+            child.kill()
+    assert processes() == []
+    shutil.rmtree(out)
 
 
 def test_tree_with_a_build_inside_is_refused(tmp_path):
