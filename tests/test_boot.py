@@ -143,7 +143,9 @@ def test_interrupt_leaves_no_process(kernel, tmp_path, number):
 
     command = [TOP / "scripts" / "boot", "--arch", "x86_64", "--kernel", kernel, "--log", log,
                "--", "sleep", "1000"]
+    # A shell's background job ignores SIGINT, and so would all that it starts.
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                           env={**os.environ, "TMPDIR": str(tmp_path)}) as child:
         try:
             deadline = time.monotonic() + 60
