@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The patches: each builds without a warning and is in the kernel's style; the series is whole."""
 
+import os
 import re
 import subprocess
 
@@ -37,10 +38,14 @@ def test_git_am_and_quilt_give_the_same(run, top, tree, series, tmp_path):
 
 
 def test_checkpatch(run, tree, series):
+    # Debian's python3 has the modules that checkpatch's helpers and codespell need.
+    environment = {**os.environ, "PATH": "/usr/bin:" + os.environ["PATH"]}
+    words = run("/usr/bin/python3", "-c", "import codespell_lib, os; "
+                "print(os.path.join(os.path.dirname(codespell_lib.__file__), 'data/dictionary.txt'))").stdout.strip()
     found = []
     for patch in series:
-        out = run("scripts/checkpatch.pl", "--strict", "--codespell", "--terse", "--show-types", "--no-summary",
-                  patch, cwd=tree, check=False).stdout
+        out = run("scripts/checkpatch.pl", "--strict", "--codespell", "--codespellfile", words, "--terse",
+                  "--show-types", "--no-summary", patch, cwd=tree, check=False, env=environment).stdout
         for line in out.splitlines():
             said = re.sub(r"^\S+?:\d+: ", "", line)
             said = re.sub(r"^(ERROR|WARNING|CHECK):[A-Z_]+: ", r"\1: ", said)
@@ -78,7 +83,8 @@ def test_cover_letter_and_authorship(series, top):
                  "20260320055920.2518389-1-chenjinghuang2@huawei.com", "base-commit:"):
         assert need in cover
     for patch in series:
-        text = patch.read_text()
-        author = re.search(r"^From: (.*)$", text, re.M).group(1)
-        tags = re.findall(r"^([A-Z][a-z]+(?:-[a-z]+)+): (.*)$", text.split("\n---\n")[0], re.M)
+        # Long header lines are folded.
+        header, message = patch.read_text().split("\n\n", 1)
+        author = re.search(r"^From: (.*(?:\n .*)*)", header, re.M).group(1).replace("\n", "")
+        tags = re.findall(r"^([A-Z][a-z]+(?:-[a-z]+)+): (.*)$", message.split("\n---\n")[0], re.M)
         assert tags == [("Signed-off-by", author)], f"{patch.name}: {tags}"

@@ -712,7 +712,6 @@ def test_quilt_failure_leaves_the_tree_as_it_was(repo):
 # the real kernel
 
 
-@pytest.mark.kernel
 def test_the_series_applies_and_regenerates(tmp_path):
     """scripts/regen on the tree of scripts/apply changes nothing, with git am and with quilt."""
     def run(script, *args):
