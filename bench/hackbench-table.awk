@@ -50,11 +50,23 @@ function begin(what, id) {
 
 # The record is complete: keep what the table needs.
 function finish(    i, c, busy, slices, sched, idle, wake, steal, find, window, side, key, why) {
+	if (rec == "host")
+		return
 	if (rec == "session") {
 		for (i in v)
 			info[id_of_rec, i] = v[i]
+		# Sessions of the same comparison are shown together: an interrupted one and its rest.
+		key = ""
+		n = split("release version machine boot online hackbench hackbench_version sides side_features", same_in, " ")
+		for (i = 1; i <= n; i++)
+			key = key v[same_in[i]] SUBSEP
+		if (!("sides" in v) || !(key in comparison))
+			comparison[key] = id_of_rec
+		alias[id_of_rec] = comparison[key]
 		return
 	}
+	if (id_of_rec in alias)
+		id_of_rec = alias[id_of_rec]
 	if (!(id_of_rec in known)) {
 		known[id_of_rec] = 1
 		order[++sessions] = id_of_rec
@@ -129,14 +141,14 @@ function median(key, name, format,    k) {
 	return sprintf(format, k % 2 ? s[(k + 1) / 2] : (s[k / 2] + s[k / 2 + 1]) / 2)
 }
 
-function row(id, g, side,    key, off, speedup, mark, low, high) {
+function row(id, g, side, base,    key, off, speedup, mark, low, high) {
 	key = id SUBSEP g SUBSEP side
 	if (!runs[key])
 		return
 	any = 1
-	off = id SUBSEP g SUBSEP "off"
+	off = id SUBSEP g SUBSEP base
 	speedup = mark = "-"
-	if (side == "on" && runs[off]) {
+	if (side != base && runs[off]) {
 		if (median(key, "time", "%.9f") + 0 > 0)
 			speedup = sprintf("%.1f", 100 * (median(off, "time", "%.9f") / median(key, "time", "%.9f") - 1))
 		sort(off, "time")
@@ -148,7 +160,7 @@ function row(id, g, side,    key, off, speedup, mark, low, high) {
 	if (median(key, "busy", "%.2f") + 0 > 100)
 		above = 1
 	sort(key, "time")
-	printf "%4s %4s %9s %6s %7s %8s %8s %8s %6s %7s %8s %5s %17s %7s\n", g, side,
+	printf "%4s %" width "s %9s %6s %7s %8s %8s %8s %6s %7s %8s %5s %17s %7s\n", g, side,
 		median(key, "time", "%.3f"), median(key, "busy", "%.2f"), median(key, "slice", "%.3f"),
 		median(key, "sched", "%.0f"), median(key, "idle", "%.0f"), median(key, "wake", "%.0f"),
 		median(key, "find", "%.2f"), median(key, "steal", "%.0f"), speedup, runs[key],
@@ -160,8 +172,13 @@ function span(key) {
 	return sprintf("%.3f-%.3f", s[1], s[runs[key]])
 }
 
-function table(id,    i) {
+function table(id,    i, j, n, side) {
 	any = above = 0
+	n = split((id, "sides") in info ? info[id, "sides"] : "off on", side, " ")
+	width = 4
+	for (j = 1; j <= n; j++)
+		if (length(side[j]) > width)
+			width = length(side[j])
 	if ((id, "release") in info) {
 		print "kernel:    " info[id, "release"] " " info[id, "version"] " " info[id, "machine"]
 		print "CPUs:      " info[id, "cpus"] " (" info[id, "online"] "), LLCs: " info[id, "llcs"] ", " info[id, "model"]
@@ -171,11 +188,11 @@ function table(id,    i) {
 	} else {
 		print "session " id " (its description is missing)"
 	}
-	printf "%4s %4s %9s %6s %7s %8s %8s %8s %6s %7s %8s %5s %17s %7s\n", "grps", "side", "time",
+	printf "%4s %" width "s %9s %6s %7s %8s %8s %8s %6s %7s %8s %5s %17s %7s\n", "grps", "side", "time",
 		"%busy", "slice", "sched", "idle", "wake", "%find", "steal", "%speedup", "runs", "min-max", "overlap"
 	for (i = 1; i <= ngroups[id]; i++) {
-		row(id, group[id, i], "off")
-		row(id, group[id, i], "on")
+		for (j = 1; j <= n; j++)
+			row(id, group[id, i], side[j], side[1])
 	}
 	if (above)
 		print "%busy above 100: the kernel counts some waiting as running; see hackbench-table.awk"
@@ -241,7 +258,7 @@ END {
 	if (stray)
 		note(stray " lines belong to no record: ignored")
 	for (i = 1; i <= sessions; i++)
-		if (session == "" || session == order[i]) {
+		if ((session == "" || session == order[i]) && (!(order[i] in alias) || alias[order[i]] == order[i])) {
 			if (printed++)
 				print ""
 			table(order[i])

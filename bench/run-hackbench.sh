@@ -1,26 +1,39 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--out FILE] [--here]
-#        run-hackbench.sh --table FILE
+# Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]]
+#                         [--trace] [--trace-loops N] [--out DIR] [--here]
+#        run-hackbench.sh --machine NAME | --kernel A[,B] [any of the above]
+#        run-hackbench.sh --table DIR
 #
 # Runs hackbench with task stealing off and on, on the machine it is called on, and prints what
 # the scheduler did in each case. Needs root, a kernel with the STEAL scheduler feature and with
 # CONFIG_SCHEDSTATS, and hackbench from rt-tests; apart from these only a POSIX sh and awk. This
-# file and hackbench-table.awk beside it are all that has to be copied to the machine.
-# Where the kernel has no STEAL it builds one that has and runs there, in QEMU (bench/in-qemu).
+# file and the two *.awk beside it are all that has to be copied to the machine.
+# Where the kernel has no STEAL it goes to a simulated machine that has (bench/in-sim, which
+# has more options); so it does with --machine or --kernel.
 #
-#   --groups "G..."  numbers of groups, 40 tasks each (1 2 3 4 8)
-#   --loops N        messages that each sender passes to each receiver (100000)
-#   --runs N         runs of each side and group (5)
-#   --out FILE       append the raw records to FILE (hackbench-DATE-TIME.raw)
-#   --here           never go to QEMU
-#   --table FILE     run nothing; print the tables from the records in FILE
+#   --groups "G..."   numbers of groups, 40 tasks each (1 2 3 4 8)
+#   --loops N         messages that each sender passes to each receiver (100000)
+#   --runs N          runs of each side and group (5); 0 with --trace: only traces
+#   --features A,B... what to compare; each is [LABEL=]FEATURE[+FEATURE...], scheduler features as
+#                     written to sched/features; the first is what the others are compared
+#                     with (off=NO_STEAL,on=STEAL)
+#   --trace           afterwards a run of each side and group with the scheduler's trace points
+#                     on; bench/report makes pictures of CPUs and wasted idle time from these
+#   --trace-loops N   messages in those (100)
+#   --out DIR         the raw records go to DIR/runs.raw, traces to DIR/trace-GROUPS-SIDE.txt
+#                     (hackbench-DATE-TIME); what a former run with the same DIR has done
+#                     is not done again
+#   --here            never go to a simulated machine
+#   --table DIR       run nothing; print the tables from the records in DIR, or in a file
+#   --first N         call the first run of each side number N (1)
+#   --only LABEL      of the sides, run only this one here
 #
-# It changes the STEAL feature, kernel.sched_schedstats and, where debugfs is not mounted, mounts
-# it. All are put back when it ends or is interrupted.
+# It changes the features, kernel.sched_schedstats and, with --trace, trace events, and where debugfs or
+# tracefs is not mounted, mounts it. All are put back when it ends or is interrupted.
 #
-# Exit status: 0; 1 error, or a run failed; 2 usage; 3 no STEAL here (--here only).
+# Exit status: 0; 1 error, or a run failed; 2 usage; 3 a feature is missing here (--here only).
 
 LC_ALL=C
 export LC_ALL
@@ -42,57 +55,93 @@ wrong() { say "error: $*; see --help"; exit 2; }
 command_line="$0 $*"
 nl='
 '
-groups='' loops='' runs='' out='' here='' table=''
+groups='' loops='' runs='' out='' here='' table='' machine='' kernel='' wanted='' trace='' trace_loops='' first='' only=''
 while [ $# -gt 0 ]; do
 	case $1 in
-	--groups|--loops|--runs|--out|--table)
+	--groups|--loops|--runs|--out|--table|--machine|--kernel|--features|--trace-loops|--first|--only)
 		[ $# -ge 2 ] || wrong "$1 needs a value"
 		[ -n "$2" ] || wrong "$1 needs a value"
 		case $1 in
-		--groups) groups=$2 ;;
+		--groups) groups=$(echo "$2" | tr , ' ') ;;
 		--loops) loops=$2 ;;
 		--runs) runs=$2 ;;
 		--out) out=$2 ;;
 		--table) table=$2 ;;
+		--machine) machine=$2 ;;
+		--kernel) kernel=$2 ;;
+		--features) wanted=$2 ;;
+		--trace-loops) trace_loops=$2 ;;
+		--first) first=$2 ;;
+		--only) only=$2 ;;
 		esac
 		shift 2 ;;
 	--here) here=1; shift ;;
+	--trace) trace=1; shift ;;
 	--help) sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) wrong "unknown option: $1" ;;
 	esac
 done
-for n in $groups ${loops:+"$loops"} ${runs:+"$runs"}; do
+for n in $groups ${loops:+"$loops"} ${runs:+"$runs"} ${trace_loops:+"$trace_loops"} ${first:+"$first"}; do
 	case $n in
-	*[!0-9]*|0*) wrong "not a positive number: $n" ;;
+	*[!0-9]*|0?*) wrong "not a positive number: $n" ;;
+	0) [ "$n$trace" = "${runs}1" ] || wrong "not a positive number: $n" ;;
 	esac
 done
 
-[ -r "$dir/hackbench-table.awk" ] || die "$dir/hackbench-table.awk is missing; copy it beside $0"
+# Each side as LABEL=FEATURE+FEATURE, in the list $sides.
+sides=
+for w in $(echo "${wanted:-off=NO_STEAL,on=STEAL}" | tr , ' '); do
+	case $w in
+	*=*) side=$w ;;
+	*) side=$w=$w ;;
+	esac
+	case $side in
+	=*|*=*=*|*[!A-Za-z0-9_+.=-]*) wrong "not a side: $w (--features)" ;;
+	esac
+	case " $sides" in
+	*" ${side%%=*}="*) wrong "two sides are called ${side%%=*} (--features)" ;;
+	esac
+	sides="$sides$side "
+done
+
+# features_of LABEL: of that side
+features_of()
+{
+	for s in $sides; do
+		[ "${s%%=*}" != "$1" ] || echo "${s#*=}" | tr + ' '
+	done
+}
+
+for f in hackbench-table.awk llc.awk; do
+	[ -r "$dir/$f" ] || die "$dir/$f is missing; copy it beside $0"
+done
 if [ -n "$table" ]; then
+	[ ! -d "$table" ] || table=$table/runs.raw
 	[ -r "$table" ] || die "cannot read $table"
 	awk -f "$dir/hackbench-table.awk" "$table"
 	exit
 fi
 
-tmp='' running='' old_steal='' old_schedstats='' mounted=''
+tmp='' running='' old_features='' old_schedstats='' mounted='' tracing='' old_buffer=''
 
 # restore: put back whatever was changed; on every way out.
 restore()
 {
-	if [ -n "$old_steal" ]; then
-		{ echo "$old_steal" >"$features"; } 2>/dev/null
-		steal_is "$old_steal" || say "cannot restore: echo $old_steal >$features"
-		old_steal=
-	fi
+	for f in $old_features; do
+		{ echo "$f" >"$features"; } 2>/dev/null
+		has "$f" || say "cannot restore: echo $f >$features"
+	done
+	old_features=
+	trace_off
 	if [ -n "$old_schedstats" ]; then
 		echo "$old_schedstats" >"$schedstats" ||
 			say "cannot restore: echo $old_schedstats >$schedstats"
 		old_schedstats=
 	fi
-	if [ -n "$mounted" ]; then
-		umount "$debug" || say "cannot restore: umount $debug"
-		mounted=
-	fi
+	for m in $mounted; do
+		umount "$m" || say "cannot restore: umount $m"
+	done
+	mounted=
 	[ -z "$tmp" ] || rm -rf "$tmp"
 	tmp=
 }
@@ -115,7 +164,7 @@ stop()
 	fi 2>/dev/null
 	restore
 	if [ -n "${session:-}" ]; then
-		say "interrupted after $number of $total runs; their table: $0 --table $out"
+		say "interrupted after $number of $total runs; their table: $0 --table $out; to go on: --out $out"
 	fi
 	trap - EXIT
 	exit "$1"
@@ -126,8 +175,8 @@ trap 'stop 130' INT
 trap 'stop 141' PIPE
 trap 'stop 143' TERM
 
-# steal_is STEAL|NO_STEAL: is the feature in that state?
-steal_is()
+# has FEATURE: is it in that state? (STEAL, or NO_STEAL)
+has()
 {
 	line=$(cat "$features" 2>/dev/null)
 	case " $line " in
@@ -136,44 +185,54 @@ steal_is()
 	return 1
 }
 
-set_steal()
+# set_side LABEL: switch to its features
+set_side()
 {
-	{ echo "$1" >"$features"; } 2>/dev/null
-	steal_is "$1" || die "$features does not show $1 after writing it (is debugfs locked down?)"
+	for f in $(features_of "$1"); do
+		{ echo "$f" >"$features"; } 2>/dev/null
+		has "$f" || die "$features does not show $f after writing it (is debugfs locked down?)"
+	done
 }
 
-# no_steal REASON: this machine cannot do it; QEMU can.
-no_steal()
+# simulate REASON: this machine cannot do it; a simulated one can.
+simulate()
 {
 	restore
 	if [ -n "$here" ]; then
 		say "error: $1"
 		exit 3
 	fi
-	if [ ! -x "$dir/in-qemu" ]; then
-		say "error: $1; run this on a kernel with the patches, or from a checkout, which boots one in QEMU"
+	if [ ! -x "$dir/in-sim" ]; then
+		say "error: $1; run this on a kernel with the patches, or from a checkout, which simulates a machine"
 		exit 3
 	fi
-	say "$1; a kernel with it is built and booted in QEMU (to prevent that: --here)"
-	exec "$dir/in-qemu" ${groups:+--groups "$groups"} ${loops:+--loops "$loops"} \
-		${runs:+--runs "$runs"} ${out:+--out "$out"}
+	say "$1; going to a simulated machine (to prevent that: --here)"
+	exec "$dir/in-sim" ${groups:+--groups "$groups"} ${loops:+--loops "$loops"} \
+		${runs:+--runs "$runs"} ${out:+--out "$out"} ${wanted:+--features "$wanted"} \
+		${trace_loops:+--trace-loops "$trace_loops"} ${machine:+--machine "$machine"} \
+		${kernel:+--kernel "$kernel"}
 }
 
-[ -d "$debug" ] || no_steal "$debug: no such directory, so this kernel has no debugfs and no scheduler features"
-[ -w "$debug" ] || no_steal "$debug is not writable (not root?), so STEAL cannot be looked for on this kernel"
+[ -z "$machine$kernel" ] || simulate "${machine:+--machine $machine }${kernel:+--kernel $kernel }given"
+[ -d "$debug" ] || simulate "$debug: no such directory, so this kernel has no debugfs and no scheduler features"
+[ -w "$debug" ] || simulate "$debug is not writable (not root?), so STEAL cannot be looked for on this kernel"
 if [ ! -e "$features" ]; then
 	if mount -t debugfs debugfs "$debug" 2>/dev/null; then
-		mounted=1
+		mounted=$debug
 	fi
 fi
-[ -e "$features" ] || no_steal "$features: no such file, so this kernel has no scheduler features to switch"
-if steal_is STEAL; then
-	was=STEAL
-elif steal_is NO_STEAL; then
-	was=NO_STEAL
-else
-	no_steal "$features: kernel $(uname -r) has no STEAL"
-fi
+[ -e "$features" ] || simulate "$features: no such file, so this kernel has no scheduler features to switch"
+was=
+for f in $(for s in $sides; do features_of "${s%%=*}"; done | tr ' ' '\n' | sort -u); do
+	f=${f#NO_}
+	if has "$f"; then
+		was="$was$f "
+	elif has "NO_$f"; then
+		was="${was}NO_$f "
+	else
+		simulate "$features: kernel $(uname -r) has no $f"
+	fi
+done
 
 [ -r "$proc/schedstat" ] || die "$proc/schedstat: no such file; the kernel needs CONFIG_SCHEDSTATS=y"
 version=$(sed -n 's/^version //p' "$proc/schedstat")
@@ -192,22 +251,30 @@ if ! grep -q 'with 1 groups' "$tmp/out" || ! grep -q '^Time: ' "$tmp/out"; then
 fi
 
 groups=${groups:-1 2 3 4 8} loops=${loops:-100000} runs=${runs:-5}
-out=${out:-hackbench-$(date +%Y%m%d-%H%M%S).raw}
+trace_loops=${trace_loops:-100} first=${first:-1}
+out=${out:-hackbench-$(date +%Y%m%d-%H%M%S)}
+mkdir -p "$out" || die "cannot make the directory $out (--out)"
+raw=$out/runs.raw
 # A record that an earlier session could not finish may lack its newline.
-last=$(tail -c 1 "$out" 2>/dev/null)
-printf '%s' "${last:+$nl}" >>"$out" || die "cannot write $out"
+last=$(tail -c 1 "$raw" 2>/dev/null)
+printf '%s' "${last:+$nl}" >>"$raw" || die "cannot write $raw"
 
 # The clock for %busy and %find, read beside the counters: that of timer_list counts ns, uptime 10 ms.
 clock=timer_list
 [ -n "$(sed -n '/^now at /{p;q;}' "$proc/timer_list" 2>/dev/null)" ] || clock=uptime
 
-# now: monotonic nanoseconds
+# now: monotonic nanoseconds in $time_now. By the shell alone: to start a program would take as long
+# as a short run's start.
 now()
 {
+	time_now=0
 	if [ $clock = timer_list ]; then
-		sed -n '/^now at /{s/^now at \([0-9]*\) .*/\1/p;q;}' "$proc/timer_list"
+		while read -r word at time_now rest; do
+			[ "$word $at" != 'now at' ] || return
+		done <"$proc/timer_list"
 	else
-		awk '{ printf "%.0f\n", $1 * 1e9 }' "$proc/uptime"
+		read -r time_now rest <"$proc/uptime"
+		time_now=${time_now%.*}${time_now#*.}0000000
 	fi
 }
 
@@ -222,16 +289,21 @@ first()
 	echo -
 }
 
-# topology: a line for each CPU that schedstat lists
+# topology: a line for each CPU that schedstat lists. The LLC is the scheduler's if it tells
+# (sched_verbose), else the widest cache of those in sysfs.
 topology()
 {
+	grep -sH SD_SHARE_LLC "$debug"/sched/domains/cpu*/domain*/flags | cat - "$proc/schedstat" |
+		awk -f "$dir/llc.awk" >"$tmp/llc"
 	sed -n 's/^cpu\([0-9]*\) .*/\1/p' "$proc/schedstat" | while read -r c; do
 		d=$sys/devices/system/cpu/cpu$c
 		llc=- level=0
+		shared=$(sed -n "s/^cpu$c //p" "$tmp/llc")
 		for i in "$d"/cache/index*; do
 			l=$(first "$i/level")
 			[ "$l" != - ] && [ "$l" -gt "$level" ] && level=$l llc=$(first "$i/shared_cpu_list")
 		done
+		llc=${shared:-$llc}
 		node=-
 		for i in "$d"/node[0-9]*; do
 			[ -e "$i" ] && node=${i##*/node}
@@ -254,6 +326,7 @@ describe()
 	echo "begin session $session"
 	echo "format 1"
 	echo "date $(date -u +%Y-%m-%dT%H:%M:%SZ)"
+	# set by bench/in-sim, which is not there in the guest
 	echo "project ${STEAL_PROJECT:-$(git -C "$dir" describe --always --dirty --tags 2>/dev/null || echo unknown)}"
 	echo "command $command_line"
 	echo "hackbench hackbench -g GROUPS -l $loops"
@@ -263,6 +336,10 @@ describe()
 	echo "machine $(uname -m)"
 	echo "boot $(cat "$proc/cmdline" 2>/dev/null)"
 	echo "features $(cat "$features")"
+	echo "sides $(for s in $sides; do printf '%s ' "${s%%=*}"; done)"
+	for s in $sides; do
+		echo "side_features ${s%%=*} ${s#*=}"
+	done
 	echo "schedstats_before $was_schedstats"
 	echo "schedstat $version"
 	echo "clock $clock"
@@ -270,14 +347,16 @@ describe()
 	echo "online $(online)"
 	echo "cpus $(wc -l <"$tmp/topology" | tr -d ' ')"
 	echo "llcs $llcs"
+	# what the machine that is simulated says of itself, one to a line
+	[ -z "${STEAL_SIM:-}" ] || echo "$STEAL_SIM" | sed 's/^/sim /'
 	sed 's/^/topology /' "$tmp/topology"
 	echo "end session"
 }
 
-# snapshot: always in this order, so that what the reading itself takes is the same at both ends.
+# snapshot: of the counters. The clock is read between the two and the run, so that the time that
+# reading the counters takes is not the run's.
 snapshot()
 {
-	echo "clock $(now)"
 	echo "online $(online)"
 	echo "features $(cat "$features")"
 	sed 's/^/schedstat /' "$proc/schedstat"
@@ -287,16 +366,16 @@ snapshot()
 # one GROUPS SIDE: a run and its record
 one()
 {
-	case $2 in
-	off) set_steal NO_STEAL ;;
-	on) set_steal STEAL ;;
-	esac
+	set_side "$2"
 	snapshot >"$tmp/before"
+	now
+	begin=$time_now
 	# In the background because a trap waits for what runs in the foreground.
 	running=1
 	hackbench -g "$1" -l "$loops" >"$tmp/out" 2>&1 </dev/null &
 	wait $!
 	status=$?
+	now
 	running=
 	snapshot >"$tmp/after"
 
@@ -324,11 +403,13 @@ one()
 		echo "time ${time:--}"
 		echo "valid $valid"
 		sed 's/^/output /' "$tmp/out"
+		echo "before clock $begin"
 		sed 's/^/before /' "$tmp/before"
+		echo "after clock $time_now"
 		sed 's/^/after /' "$tmp/after"
 		echo "end run"
 	} >"$tmp/record"
-	cat "$tmp/record" >>"$out" || die "cannot append to $out"
+	cat "$tmp/record" >>"$raw" || die "cannot append to $raw"
 
 	number=$((number + 1)) work=$((work + $1))
 	left=$((($(date +%s) - start) * (all_work - work) / work))
@@ -343,37 +424,153 @@ one()
 	fi
 }
 
+# trace_off: put everything of the tracing back
+trace_off()
+{
+	[ -n "$old_buffer" ] || return
+	echo 0 >"$tracing/tracing_on"
+	for e in $events; do
+		echo 0 >"$tracing/events/sched/$e/enable"
+	done
+	echo "$old_buffer" >"$tracing/buffer_size_kb"
+	old_buffer=
+}
+events='sched_switch sched_wakeup sched_wakeup_new sched_migrate_task sched_process_exit'
+
+trace_on()
+{
+	for tracing in "$sys/kernel/tracing" "$debug/tracing"; do
+		[ ! -e "$tracing/tracing_on" ] || break
+	done
+	if [ ! -e "$tracing/tracing_on" ]; then
+		tracing=$sys/kernel/tracing
+		mount -t tracefs tracefs "$tracing" 2>/dev/null || die "$tracing: no tracefs; the kernel needs CONFIG_FTRACE and trace events for --trace"
+		mounted="$mounted $tracing"
+	fi
+	[ -e "$tracing/events/sched/sched_switch/enable" ] || die "$tracing: no scheduler trace events, for --trace"
+	for e in $events; do
+		[ "$(cat "$tracing/events/sched/$e/enable")" = 0 ] || die "$tracing/events/sched/$e is in use; --trace needs the trace for itself"
+	done
+	# with "(expanded: N)" while the buffer is still the small one of the boot
+	old_buffer=$(sed 's/.*expanded: \([0-9]*\).*/\1/' "$tracing/buffer_size_kb")
+	echo 0 >"$tracing/tracing_on"
+	echo 4096 >"$tracing/buffer_size_kb"
+	for e in $events; do
+		echo 1 >"$tracing/events/sched/$e/enable"
+	done
+}
+
+# traced GROUPS SIDE: a run with the trace points on; its times say nothing.
+traced()
+{
+	set_side "$2"
+	echo >"$tracing/trace"
+	echo 1 >"$tracing/tracing_on"
+	echo 'hackbench begins' >"$tracing/trace_marker"
+	running=1
+	hackbench -g "$1" -l "$trace_loops" >"$tmp/out" 2>&1 </dev/null &
+	wait $!
+	status=$?
+	running=
+	echo 'hackbench ends' >"$tracing/trace_marker"
+	echo 0 >"$tracing/tracing_on"
+	[ $status -eq 0 ] || die "traced run, $1 groups, $2: hackbench failed with status $status: $(tail -n 1 "$tmp/out")"
+	cat "$tracing/trace" >"$tmp/trace"
+	{
+		echo "#: session $session"
+		echo "#: groups $1"
+		echo "#: side $2"
+		echo "#: loops $trace_loops"
+		echo "#: cpus $(wc -l <"$tmp/topology" | tr -d ' ')"
+		echo "#: clock $(sed 's/.*\[\(.*\)\].*/\1/' "$tracing/trace_clock")"
+		sed -n 's/^.* \([0-9.]*\): tracing_mark_write: hackbench begins$/#: begin \1/p
+			s/^.* \([0-9.]*\): tracing_mark_write: hackbench ends$/#: end \1/p' "$tmp/trace"
+		echo "#: overruns $(cat "$tracing"/per_cpu/cpu*/stats |
+			awk '/^(overrun|commit overrun|dropped events):/ { n += $NF } END { print n + 0 }')"
+		cat "$tmp/trace"
+	} >"$out/.trace" || die "cannot write $out/.trace"
+	mv "$out/.trace" "$out/trace-$1-$2.txt" || die "cannot write $out/trace-$1-$2.txt"
+	rm "$tmp/trace"
+	say "traced run, $1 groups, $2: done"
+}
+
 was_schedstats=$(cat "$schedstats") || die "$schedstats: cannot be read"
 if [ "$was_schedstats" != 1 ]; then
 	old_schedstats=$was_schedstats
 	echo 1 >"$schedstats" || die "$schedstats: cannot be written"
 fi
-old_steal=$was
-session=$(date -u +%Y%m%d-%H%M%S)-$$
-number=0 work=0 bad=0 total=0 all_work=0
-for g in $groups; do
-	total=$((total + 2 * runs)) all_work=$((all_work + 2 * runs * g))
-done
-describe >"$tmp/record"
-cat "$tmp/record" >>"$out" || die "cannot append to $out"
-say "$total runs; raw records go to $out"
+old_features=$was
+session=${STEAL_SESSION:-$(date -u +%Y%m%d-%H%M%S)-$$}
+describe >"$tmp/session"
 
-# Off and on are neighbours, and take turns at going first, so that a drift of the machine hits
-# both alike. All groups have had their turn before any has its second.
-start=$(date +%s)
-pair=1
-while [ $pair -le "$runs" ]; do
-	for g in $groups; do
-		if [ $((pair % 2)) -eq 1 ]; then
-			one "$g" off
-			one "$g" on
-		else
-			one "$g" on
-			one "$g" off
-		fi
+# What this directory has of an earlier call must be of the same comparison on the same machine.
+# Runs that are there, and valid, are in $tmp/done as PAIR GROUPS SIDE.
+same='^(release|version|hackbench|hackbench_version|machine|boot|online|sides|side_features) '
+if [ -s "$raw" ]; then
+	sed -n 's/^begin session //p' "$raw" >"$tmp/sessions"
+	while read -r s; do
+		sed -n "/^begin session $s\$/,/^end session/p" "$raw" | grep -E "$same" >"$tmp/theirs"
+		grep -E "$same" "$tmp/session" | diff "$tmp/theirs" - >"$tmp/differs" || {
+			sed 's/^/run-hackbench: /' "$tmp/differs" >&2
+			die "$raw has runs of another machine, kernel or comparison (see above: < there, > here); choose another --out"
+		}
+	done <"$tmp/sessions"
+fi
+awk '$1 == "begin" { split("", v) } { v[$1] = $2 }
+	$1 == "end" && $2 == "run" && v["exit"] == 0 && v["valid"] == "yes" { print v["pair"], v["groups"], v["side"] }' \
+	"$raw" >"$tmp/done"
+is_done() { grep -q -x "$1 $2 $3" "$tmp/done"; }
+
+# to_do FUNCTION: call it with PAIR GROUPS SIDE for each run that is to be done, in order. The sides
+# are neighbours, and take turns at going first, so that a drift of the machine hits
+# all alike. All groups have had their turn before any has its second.
+to_do()
+{
+	pair=$first
+	while [ "$pair" -lt $((first + runs)) ]; do
+		for g in $groups; do
+			order=
+			for s in $sides; do
+				if [ $((pair % 2)) -eq 1 ]; then
+					order="$order ${s%%=*}"
+				else
+					order="${s%%=*} $order"
+				fi
+			done
+			for s in $order; do
+				[ "$s" = "${only:-$s}" ] || continue
+				is_done "$pair" "$g" "$s" || "$1" "$pair" "$g" "$s"
+			done
+		done
+		pair=$((pair + 1))
 	done
-	pair=$((pair + 1))
-done
+}
+# shellcheck disable=SC2317 # to_do calls them
+count() { total=$((total + 1)) all_work=$((all_work + $2)); }
+# shellcheck disable=SC2317
+run() { one "$2" "$3"; }
+
+number=0 work=0 bad=0 total=0 all_work=0
+to_do count
+if [ "$runs" -eq 0 ]; then
+	:
+elif [ $total -gt 0 ]; then
+	cat "$tmp/session" >>"$raw" || die "cannot append to $raw"
+	say "$total runs; raw records go to $raw"
+	start=$(date +%s)
+	to_do run
+else
+	say "all runs are in $raw already"
+fi
+if [ -n "$trace" ]; then
+	trace_on
+	for g in $groups; do
+		for s in $sides; do
+			[ "${s%%=*}" = "${only:-${s%%=*}}" ] || continue
+			[ -e "$out/trace-$g-${s%%=*}.txt" ] || traced "$g" "${s%%=*}"
+		done
+	done
+fi
 restore
-awk -v session="$session" -f "$dir/hackbench-table.awk" "$out" || bad=$((bad + 1))
-[ $bad -eq 0 ] || die "$bad of $total runs failed or are not valid; see $out"
+[ "$runs" -eq 0 ] || awk -f "$dir/hackbench-table.awk" "$raw" || bad=$((bad + 1))
+[ $bad -eq 0 ] || die "$bad of $total runs failed or are not valid; see $raw"

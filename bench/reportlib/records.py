@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Reads the raw records that run-hackbench.sh writes.
+
+A record is what stands between `begin KIND SESSION` and `end KIND`. What a run's figures mean is
+defined in hackbench-table.awk; they are computed here in the same way. Each is an average over the
+CPUs:
+
+    time   s     as hackbench prints it
+    busy   %     share of the window in which tasks ran (may exceed 100, see hackbench-table.awk)
+    slice  ms    average time slice
+    sched        calls of schedule()
+    idle         of these, how many found nothing to run
+    wake         wake-ups
+    find   %     share of the window spent in the newly-idle balance and in stealing
+    steal        tasks stolen
+
+slice is missing in a run without time slices, find and steal in one whose kernel has no idle_search.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+FIGURES = ("time", "busy", "slice", "sched", "idle", "wake", "find", "steal")
+KINDS = ("session", "run", "host")
+
+# The nine fields of a cpu line of /proc/schedstat, counted from 1.
+SCHED_COUNT, SCHED_GOIDLE, TTWU_COUNT, RQ_CPU_TIME, PCOUNT = 3, 4, 5, 7, 9
+
+
+class ReportError(Exception):
+    """Something that makes a report impossible; its text names the file and the way out."""
+
+
+@dataclass
+class Record:
+    """One record as it stands in the file: its lines by their first word."""
+
+    kind: str
+    session: str
+    path: Path
+    line: int
+    fields: dict[str, list[str]] = field(default_factory=dict)
+
+    def get(self, key: str, default: str = "") -> str:
+        """The first line KEY, without KEY."""
+        return self.fields.get(key, [default])[0]
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass
+class Session:
+    """A call of the collector: what it says about the machine. Without record, it is missing."""
+
+    name: str
+    where: str
+    record: Optional[Record] = None
+
+    def get(self, key: str, default: str = "") -> str:
+        return self.record.get(key, default) if self.record else default
+
+    def pairs(self, key: str) -> dict[str, str]:
+        """The lines `KEY NAME VALUE` as {NAME: VALUE}."""
+        lines = self.record.fields.get(key, []) if self.record else []
+        return dict(line.partition(" ")[::2] for line in lines)
+
+    @property
+    def sides(self) -> list[str]:
+        """The labels of the sides; the first is the baseline."""
+        return self.get("sides").split() or ["off", "on"]
+
+    @property
+    def topology(self) -> dict[int, dict[str, str]]:
+        """For each CPU its package, core, threads, llc and node."""
+        cpus = {}
+        for line in self.record.fields.get("topology", []) if self.record else []:
+            words = line.split()
+            if len(words) < 2 or len(words) % 2 or words[0] != "cpu" or not words[1].isdigit():
+                raise ReportError(f"{self.where}: not understood: topology {line}; mend or remove the line")
+            cpus[int(words[1])] = dict(zip(words[2::2], words[3::2]))
+        return cpus
+
+
+@dataclass
+class Run:
+    """A run that counts, and its figures (see the top of the file)."""
+
+    session: Session
+    groups: int
+    side: str
+    figures: dict[str, float]
+
+
+@dataclass
+class Records:
+    """What the files hold."""
+
+    sessions: list[Session] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    failed: int = 0
+    invalid: int = 0
+    virtual_seconds: float = 0.0
+    host_seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def read_records(path: Path, notes: list[str]) -> list[Record]:
+    """The complete records of a file; what is not complete is noted."""
+    try:
+        lines = path.read_text(errors="replace").split("\n")
+    except OSError as error:
+        raise ReportError(f"cannot read {path}: {error.strerror}") from error
+    records, record, stray = [], None, []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if words[:1] == ["begin"]:
+            if record:
+                notes.append(f"{record.where}: incomplete {record.kind} record: ignored")
+            kind, name = (words + ["", ""])[1:3]
+            record = Record(kind, name, path, number)
+        elif record is None:
+            if words:
+                stray.append(number)
+        elif words == ["end", record.kind]:
+            if record.kind in KINDS:
+                records.append(record)
+            else:
+                notes.append(f"{record.where}: unknown record '{record.kind}': ignored")
+            record = None
+        else:
+            key, _, value = line.partition(" ")
+            record.fields.setdefault(key, []).append(value)
+    if record:
+        notes.append(f"{record.where}: incomplete {record.kind} record at the end of the file: ignored")
+    if stray:
+        notes.append(f"{path}:{stray[0]}: {len(stray)} lines from here on belong to no record: ignored")
+    return records
+
+
+@dataclass
+class Snapshot:
+    """The counters before or after a run: ns of the clock, and by CPU what schedstat and idle_search count."""
+
+    clock: int = 0
+    schedstat: dict[str, list[int]] = field(default_factory=dict)
+    idle_search_version: str = ""
+    idle_search: dict[str, list[int]] = field(default_factory=dict)
+
+
+def read_snapshot(lines: list[str]) -> Snapshot:
+    """From a run's lines `before` or `after`. Raises ValueError, with a text, where they are wrong."""
+    snapshot = Snapshot()
+    for line in lines:
+        words = line.split()
+        if words[:1] == ["clock"]:
+            snapshot.clock = int(words[1])
+        elif words[:1] == ["schedstat"] and words[1][:3] == "cpu" and words[1][3:4].isdigit():
+            if len(words) != 11:
+                raise ValueError(f"the line of {words[1]} has {len(words) - 2} fields, not 9")
+            snapshot.schedstat[words[1]] = [int(word) for word in words[2:]]
+        elif words[:2] == ["idle_search", "version"]:
+            snapshot.idle_search_version = words[2]
+        elif words[:1] == ["idle_search"] and len(words) >= 6:
+            snapshot.idle_search[words[1]] = [int(word) for word in words[2:6]]
+    return snapshot
+
+
+def wrapped(difference: int) -> int:
+    """The difference of two readings of a 32-bit counter."""
+    return difference + (1 << 32) if difference < 0 else difference
+
+
+def run_figures(record: Record) -> dict[str, float]:
+    """The figures of a run. Raises ValueError, with a text, for one that is not valid."""
+    if record.get("valid") != "yes":
+        raise ValueError(record.get("valid") or "it does not say that it is valid")
+    before, after = (read_snapshot(record.fields.get(key, [])) for key in ("before", "after"))
+    window, cpus = after.clock - before.clock, list(after.schedstat)
+    if not cpus or window <= 0:
+        raise ValueError("no CPUs or no time")
+    missing = [cpu for cpu in cpus if cpu not in before.schedstat]
+    if missing:
+        raise ValueError(f"{missing[0]} is not in both snapshots")
+
+    def total(index: int, wraps: bool = True) -> int:
+        differences = (after.schedstat[cpu][index - 1] - before.schedstat[cpu][index - 1] for cpu in cpus)
+        return sum(map(wrapped, differences)) if wraps else sum(differences)
+
+    busy, slices, n = total(RQ_CPU_TIME, wraps=False), total(PCOUNT), len(cpus)
+    figures = {"time": float(record.get("time")), "busy": 100 * busy / (window * n), "sched": total(SCHED_COUNT) / n,
+               "idle": total(SCHED_GOIDLE) / n, "wake": total(TTWU_COUNT) / n}
+    if slices > 0:
+        figures["slice"] = busy / slices / 1e6
+    if before.idle_search_version == after.idle_search_version == "1":
+        zeros = [0, 0, 0, 0]
+        steals, _, newidle, stealing = (
+            sum(after.idle_search.get(cpu, zeros)[i] - before.idle_search.get(cpu, zeros)[i] for cpu in cpus)
+            for i in range(4))
+        figures["find"] = 100 * (newidle + stealing) / (window * n)
+        figures["steal"] = steals / n
+    return figures
+
+
+def add_run(records: Records, record: Record, session: Session) -> None:
+    """Adds the run of a record, or counts why it is not used."""
+    if record.get("exit") != "0":
+        records.failed += 1
+        return
+    side = record.get("side")
+    if side not in session.sides:
+        raise ReportError(f"{record.where}: side '{side}' is not among the session's sides, "
+                          f"{' '.join(session.sides)}; correct the line 'sides' of session {session.name}")
+    try:
+        run = Run(session, int(record.get("groups")), side, run_figures(record))
+    except (ValueError, IndexError) as error:
+        records.invalid += 1
+        records.notes.append(f"{record.where}: run {record.get('number')} of session {record.session} "
+                             f"is not used: {error}")
+        return
+    records.runs.append(run)
+
+
+def add_host(records: Records, record: Record) -> None:
+    """Adds what a simulated machine cost its host."""
+    try:
+        virtual, host = float(record.get("virtual_seconds")), float(record.get("host_seconds"))
+    except ValueError:
+        records.notes.append(f"{record.where}: host record without virtual_seconds and host_seconds: ignored")
+        return
+    records.virtual_seconds += virtual
+    records.host_seconds += host
+
+
+def load(paths: list[Path]) -> Records:
+    """Reads raw files. Boots of a simulated machine may well use the same names of sessions again, so
+    that a name stands for the last session of that name in its own file only."""
+    records = Records()
+    seen: dict[str, Path] = {}
+    for path in paths:
+        known: dict[str, Session] = {}
+        for record in read_records(path, records.notes):
+            if record.kind == "host":
+                add_host(records, record)
+                continue
+            if record.kind == "session" or record.session not in known:
+                session = Session(record.session, record.where, record if record.kind == "session" else None)
+                known[record.session] = session
+                records.sessions.append(session)
+                if seen.setdefault(record.session, path) != path:
+                    records.notes.append(f"{record.where}: session {record.session} is also in "
+                                         f"{seen[record.session]}: the runs of both are used")
+            if record.kind == "run":
+                add_run(records, record, known[record.session])
+    check_same(records.sessions)
+    return records
+
+
+def compared(session: Session) -> dict[str, str]:
+    """What must be the same in all sessions of a report."""
+    same = {key: session.get(key) for key in ("cpus", "llcs", "machine", "hackbench")}
+    same["sides"] = " ".join(session.sides)
+    same["topology"] = ", ".join(session.record.fields.get("topology", [])) if session.record else ""
+    sim = session.pairs("sim")
+    for key in ("topology", "quantum_ns", "ips", "idle_exit_ns"):
+        same["sim " + key] = sim.get(key, "")
+    return same
+
+
+def check_same(sessions: list[Session]) -> None:
+    """Refuses sessions that are no repetitions of the same comparison."""
+    for session in sessions[1:]:
+        first = compared(sessions[0])
+        for key, value in compared(session).items():
+            if value != first[key]:
+                raise ReportError(
+                    f"{session.where}: session {session.name} has {key} '{value}', but session {sessions[0].name} "
+                    f"({sessions[0].where}) has '{first[key]}'; make a report for each of them")

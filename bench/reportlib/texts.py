@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The report's texts: the table, CSV, JSON, Go's benchmark format and HTML."""
+
+import base64
+import csv
+import html
+import io
+import json
+from typing import Optional, Sequence
+
+from . import stats
+from .records import FIGURES
+from .summary import QEMU_WARNING, Row, Summary, row_figures, trace_figures
+
+COLUMNS = ("grps", "side", "time", "median interval", "%busy", "slice", "sched", "idle", "wake", "%find", "steal",
+           "wasted", "%speedup", "interval", "conf", "p", "verdict", "runs")
+FORMATS = {"time": "%.3f", "busy": "%.2f", "slice": "%.3f", "sched": "%.0f", "idle": "%.0f", "wake": "%.0f",
+           "find": "%.2f", "steal": "%.0f"}
+TRACE_COLUMNS = ("grps", "side", "loops", "seconds", "%idle", "%wasted", "%latency", "%unknown", "idle periods/CPU",
+                 "mean us")
+
+# The units of a run's figures in Go's benchmark format.
+UNITS = {"busy": "%busy", "slice": "ns/slice", "sched": "scheds/cpu", "idle": "idles/cpu", "wake": "wakes/cpu",
+         "find": "%find", "steal": "steals/cpu"}
+
+
+def show(value: Optional[float], form: str) -> str:
+    return "-" if value is None else form % value
+
+
+def header(summary: Summary) -> list[tuple[str, str]]:
+    """What was measured, on what: (what, value)."""
+    sessions = summary.records.sessions
+    lines = [
+        ("kernel", summary.distinct("release", "version", "machine")),
+        ("CPUs", f"{summary.distinct('cpus')} ({summary.distinct('online')}), LLCs: {summary.distinct('llcs')}, "
+                 f"{summary.distinct('model')}"),
+        ("command", f"{summary.distinct('hackbench')}, {summary.distinct('hackbench_version')}"),
+        ("patches", summary.distinct("project")),
+        ("sides", ", ".join(side_text(summary, side) for side in summary.sides)),
+        ("sessions", ", ".join(session.name + ("" if session.record else " (its description is missing)")
+                               for session in sessions)),
+    ]
+    if summary.sim:
+        lines.append(("time", summary.timing_caveat))
+        lines += [("sim " + key, value) for key, value in summary.sim.items()]
+    virtual, host = summary.records.virtual_seconds, summary.records.host_seconds
+    if virtual > 0:
+        lines.append(("host time", f"{host:.1f} s for {virtual:.3f} s of virtual time "
+                                   f"({host / virtual:.1f} host s per virtual s)"))
+    return lines
+
+
+def side_text(summary: Summary, side: str) -> str:
+    """A side's label, with the features that it stands for."""
+    features = dict.fromkeys(session.pairs("side_features").get(side, "") for session in summary.records.sessions)
+    said = [text for text in features if text] + (["baseline"] if side == summary.sides[0] else [])
+    return side + (f" ({', '.join(said)})" if said else "")
+
+
+def cells(row: Row) -> list[str]:
+    """A row of the table, as in COLUMNS."""
+    figures = {figure: show(row.median(figure), form) for figure, form in FORMATS.items()}
+    time, comparison = row.time_interval, row.comparison or stats.Comparison(None, None, None)
+    interval = comparison.interval
+    return [
+        str(row.groups), row.side, figures["time"], f"{time.low:.3f}..{time.high:.3f}" if time else "-",
+        *(figures[figure] for figure in FIGURES[1:]), show(row.wasted, "%.2f"),
+        show(comparison.speedup, "%.1f"), f"{interval.low:.1f}..{interval.high:.1f}" if interval else "-",
+        f"{100 * interval.confidence:.0f}%" if interval else "-", show(comparison.p, "%.2g"), row.verdict,
+        str(len(row.runs)),
+    ]
+
+
+def trace_cells(summary: Summary) -> list[list[str]]:
+    """The rows of the table of traces, as in TRACE_COLUMNS."""
+    return [[str(trace.groups), trace.side, trace.header.get("loops", "-"), f"{trace.seconds:.6f}",
+             f"{trace.idle:.2f}", f"{trace.wasted:.2f}", f"{trace.latency:.2f}", f"{trace.unknown:.2f}",
+             f"{sum(trace.idle_periods) / len(trace.idle_periods):.1f}", f"{trace.idle_mean_us:.1f}"]
+            for trace in summary.traces]
+
+
+def align(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
+    """Lines with all columns right-aligned."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows)]
+    return [" ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in [columns, *rows]]
+
+
+def confidence_notes(summary: Summary) -> list[str]:
+    """What the numbers of runs do not allow to say."""
+    medians = {len(row.runs): row.time_interval.confidence for row in summary.rows
+               if row.time_interval and row.time_interval.confidence < 0.95}
+    notes = [f"median interval: {100 * confidence:.1f} % with {runs} runs, as they do not allow 95 %"
+             for runs, confidence in sorted(medians.items())]
+    counts = {side: {row.groups: len(row.runs) for row in summary.rows if row.side == side} for side in summary.sides}
+    low = {(counts[summary.sides[0]][row.groups], len(row.runs)) for row in summary.comparisons}
+    for base, new in sorted(low):
+        least = stats.smallest_p(base, new)
+        if least >= stats.ALPHA:
+            notes.append(f"{base} runs against {new} cannot have p below {least:.2g}, whatever they show: "
+                         "more runs are needed for a verdict")
+    return notes
+
+
+def repetition_notes(summary: Summary) -> list[str]:
+    """Where the runs are no independent repetitions of the same thing."""
+    notes = []
+    constant = [row for row in summary.rows if len(row.runs) > 1 and len(set(row.values("time"))) == 1]
+    if constant:
+        where = ", ".join(f"{row.groups} {row.side}" for row in constant)
+        notes.append(f"all runs took the same time ({where}): such repetitions show no chance variation, so that p "
+                     "and intervals say nothing about other starts of the machine")
+    for side in summary.sides:
+        kernels = {f"{run.session.get('release')} {run.session.get('version')}".strip()
+                   for run in summary.records.runs if run.side == side}
+        if len(kernels) > 1:
+            notes.append(f"side {side}: runs of several kernels are pooled: {'; '.join(sorted(kernels))}")
+    return notes
+
+
+def footer(summary: Summary) -> list[str]:
+    """How to read the table, and what is missing in it."""
+    records, number = summary.records, len(summary.comparisons)
+    notes = [
+        "time in s, slice in ms; counts per CPU; medians over the runs. %speedup = 100 * (time of "
+        f"{summary.sides[0]} / time - 1), a loss is negative",
+        "GAIN, LOSS: p < 0.05 (Mann-Whitney, two-sided); same?: not shown to differ, which does not show that "
+        "they are equal",
+        f"{number} comparison{'' if number == 1 else 's'}; p values are not corrected for their number",
+        "interval: of %speedup, 95 % or the next higher confidence that the runs allow (conf)",
+    ]
+    notes += confidence_notes(summary) + repetition_notes(summary)
+    if summary.traces:
+        notes.append("wasted: % of CPUs x time idle while a task waited on a busy CPU of the same LLC, from traces")
+        if max(trace.unknown for trace in summary.traces) >= 1:
+            notes.append("%unknown: CPUs that never switch in the trace; they count neither as idle nor as wasted")
+    if any((row.median("busy") or 0) > 100 for row in summary.rows):
+        notes.append("%busy above 100: the kernel counts some waiting as running; see hackbench-table.awk")
+    if records.failed + records.invalid:
+        notes.append(f"failed runs, not in the table: {records.failed + records.invalid} "
+                     f"(exit not 0: {records.failed}, not valid: {records.invalid})")
+    if summary.timing_caveat == QEMU_WARNING:
+        notes.append(QEMU_WARNING)
+    return notes + summary.refused
+
+
+def table(summary: Summary) -> str:
+    about = header(summary)
+    width = max(len(key) for key, _ in about) + 1
+    lines = [f"{key + ':':{width}} {value}" for key, value in about]
+    lines += align(COLUMNS, [cells(row) for row in summary.rows]) + footer(summary)
+    if summary.traces:
+        lines += ["", "traces:", *align(TRACE_COLUMNS, trace_cells(summary))]
+    return "\n".join(lines) + "\n"
+
+
+def summary_csv(summary: Summary) -> str:
+    text = io.StringIO()
+    rows = [row_figures(row) for row in summary.rows]
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def summary_json(summary: Summary) -> str:
+    records = summary.records
+    data = {
+        "format": 1,
+        "sides": summary.sides,
+        "caveat": summary.timing_caveat,
+        "sim": summary.sim,
+        "host": {"virtual_seconds": records.virtual_seconds, "host_seconds": records.host_seconds},
+        "failed_runs": records.failed,
+        "invalid_runs": records.invalid,
+        "sessions": [{"name": session.name, "where": session.where,
+                      "fields": session.record.fields if session.record else {}} for session in records.sessions],
+        "rows": [row_figures(row) | {"values": [run.figures for run in row.runs]} for row in summary.rows],
+        "traces": [trace_figures(trace) | {"header": trace.header, "cpus": [
+            {"idle_periods": periods, "idle_seconds": ns / 1e9, "idle_mean_us": ns / max(1, periods) / 1e3}
+            for periods, ns in zip(trace.idle_periods, trace.idle_ns)]} for trace in summary.traces],
+        "notes": summary.refused + records.notes,
+    }
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def benchstat(summary: Summary) -> str:
+    """Go's benchmark format: golang.org/design/14313-benchmark-format."""
+    lines = [f"{key.lower().replace(' ', '-').replace('_', '-')}: {value}" for key, value in header(summary)]
+    lines.append("")
+    for row in summary.rows:
+        name = f"BenchmarkHackbench/groups={row.groups}/side={row.side.replace('/', '_')}-{summary.cpus or 1}"
+        for run in row.runs:
+            values = [f"{round(run.figures['time'] * 1e9)} ns/op"]
+            values += [f"{run.figures[figure] * (1e6 if figure == 'slice' else 1):.9g} {unit}"
+                       for figure, unit in UNITS.items() if figure in run.figures]
+            lines.append(f"{name} 1 {' '.join(values)}")
+    return "\n".join(lines) + "\n"
+
+
+STYLE = """body { font-family: sans-serif; margin: 2em; max-width: 80em }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1em 0 }
+th, td { padding: .2em .6em; text-align: right; border-bottom: 1px solid #ccc }
+table.about th, table.about td { text-align: left; vertical-align: top }
+.GAIN { background: #cfe5f5; font-weight: bold } .LOSS { background: #fbd9c0; font-weight: bold }
+img { max-width: 100%; margin: 1em 0 } .caveat { border-left: .4em solid #d55e00; padding: .5em }"""
+
+
+def html_table(columns: Sequence[str], rows: list[list[str]]) -> str:
+    def line(tag: str, row: Sequence[str]) -> str:
+        marks = (f' class="{cell}"' if cell in ("GAIN", "LOSS") else "" for cell in row)
+        return "<tr>" + "".join(f"<{tag}{mark}>{html.escape(cell)}</{tag}>" for mark, cell in zip(marks, row)) + "</tr>"
+    return "\n".join(["<table>", line("th", columns), *(line("td", row) for row in rows), "</table>"])
+
+
+def report_html(summary: Summary, plots: dict[str, bytes]) -> str:
+    """One page with everything in it."""
+    about = "\n".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(value)}</td></tr>"
+                      for key, value in header(summary))
+    parts = ["<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8"><title>Task stealing: hackbench</title>',
+             f"<style>{STYLE}</style></head><body>", "<h1>hackbench, side by side</h1>",
+             f'<table class="about">{about}</table>']
+    if summary.timing_caveat:
+        parts.append(f'<p class="caveat">{html.escape(summary.timing_caveat)}</p>')
+    parts.append(html_table(COLUMNS, [cells(row) for row in summary.rows]))
+    parts.append("<ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in footer(summary)) + "</ul>")
+    if summary.traces:
+        parts += ["<h2>Traces</h2>", html_table(TRACE_COLUMNS, trace_cells(summary))]
+    for name, png in plots.items():
+        data = base64.b64encode(png).decode()
+        parts.append(f'<h2>{name}</h2><img alt="{name}" src="data:image/png;base64,{data}">')
+    return "\n".join(parts + ["</body></html>"]) + "\n"

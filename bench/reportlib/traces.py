@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Says from scheduler traces how long CPUs were idle although a task waited for them.
+
+A trace is ftrace's text (/sys/kernel/tracing/trace) with the events sched_switch, sched_wakeup,
+sched_wakeup_new, sched_migrate_task and sched_process_exit, after lines `#: KEY VALUE`. The events are
+sorted by their time; those of the same time stay in the order of the file.
+
+From them comes for each CPU what it runs (pid 0: it is idle) and which tasks wait on it:
+
+* sched_wakeup and sched_wakeup_new make a task wait on target_cpu, unless it runs somewhere.
+* sched_switch lets prev wait on the CPU if its state is R or R+, and otherwise sleep; next runs.
+* sched_migrate_task moves a task that waits. One that sleeps is found again by its wake-up.
+* sched_process_exit ends the wait of a task.
+
+What is unknown counts for nothing: a CPU that never switches, a task up to the first event that says whether
+it waits. (Before a CPU's first sched_switch it ran what that says it ran before.)
+
+Only fair tasks that another CPU could take count as waiting: priority 100 or more, and a name that is not
+one of a kernel thread bound to its CPU (kworker/N:..., or anything that ends in /N).
+
+WASTED IDLE. In each LLC, at each moment, be I the number of idle CPUs and W the number of tasks that wait
+on CPUs which run something. min(W, I) CPUs are wasted: a task can occupy one CPU only. A task that waits
+on an idle CPU is being woken there and is not to be taken, so it is not in W; but that CPU is in I, and is
+wasted if tasks wait elsewhere. Wasted idle is the sum of this over the LLCs and the time from begin to end,
+divided by (CPUs x time), in percent; 0 is a machine that never idles while work waits in the same LLC.
+Where W < I it is not said which of the idle CPUs are the wasted ones; each has the share W / I.
+
+WAKE-UP LATENCY is the share of (CPUs x time) in which a CPU was idle while a task waited on that very CPU.
+It is no part of wasted idle, but a moment may count in both.
+
+Times are integers in ns of the trace's clock; an idle period that reaches over begin or end is cut there.
+"""
+
+import functools
+import gzip
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator
+
+import numpy
+
+from .records import ReportError
+
+NAME = re.compile(r"trace-(\d+)-(.+)\.txt(?:\.gz)?")
+EVENT = re.compile(r".*?-\d+ +(?:\([ \d-]+\) +)?\[(\d+)\] +(?:\S+ +)?(\d+)\.(\d+): (sched_\w+): (.*)")
+SWITCH = re.compile(r"prev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\S+) ==> "
+                    r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)\s*")
+WAKEUP = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)(?: success=1)? target_cpu=(\d+)\s*")
+MIGRATE = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+) orig_cpu=(\d+) dest_cpu=(\d+)\s*")
+EXIT = re.compile(r"comm=(.*) pid=(\d+) prio=(-?\d+)(?: group_dead=\w+)?\s*")
+PATTERNS = {"sched_switch": SWITCH, "sched_wakeup": WAKEUP, "sched_wakeup_new": WAKEUP,
+            "sched_migrate_task": MIGRATE, "sched_process_exit": EXIT}
+BOUND = re.compile(r"kworker/\d+:.*|.*/\d+")
+FAIR = 100
+UNKNOWN, IDLE = -1, 0
+
+# Time (ns), CPU, kind, and what the kind's pattern found.
+Event = tuple[int, int, str, tuple[str, ...]]
+
+
+@dataclass
+class Trace:
+    """What a trace shows. The lists have an entry for each CPU."""
+
+    path: Path
+    groups: int
+    side: str
+    header: dict[str, str]
+    llcs: list[list[int]]
+    begin: int
+    end: int
+    events: int
+    # Switches that do not follow each other: 0 if nothing is lost.
+    gaps: int
+    # Of (CPUs x time), in percent.
+    wasted: float
+    latency: float
+    unknown: float
+    idle: float
+    idle_ns: list[int]
+    idle_periods: list[int]
+    # For each CPU when it became idle or busy: (ns, is it idle?); the first is where accounting starts.
+    changes: list[list[tuple[int, bool]]]
+    # For each LLC the integral of min(W, I) / I: (ns, ns).
+    shares: list[list[tuple[int, float]]]
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin) / 1e9
+
+    @property
+    def idle_mean_us(self) -> float:
+        """The mean length of an idle period, in us; 0 if there is none."""
+        return sum(self.idle_ns) / max(1, sum(self.idle_periods)) / 1e3
+
+
+@functools.lru_cache(maxsize=65536)
+def bound(comm: str) -> bool:
+    """Is this the name of a kernel thread that is bound to one CPU?"""
+    return BOUND.fullmatch(comm) is not None
+
+
+def nanoseconds(seconds: str, fraction: str) -> int:
+    return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
+
+
+def read(path: Path) -> tuple[dict[str, str], list[Event]]:
+    """The header and the events, sorted."""
+    header: dict[str, str] = {}
+    events: list[Event] = []
+    opened = gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else path.open(errors="replace")
+    try:
+        with opened as lines:
+            for number, line in enumerate(lines, 1):
+                event = EVENT.match(line)
+                if event:
+                    pattern = PATTERNS.get(event[4])
+                    what = pattern.fullmatch(event[5]) if pattern else None
+                    if what:
+                        events.append((nanoseconds(event[2], event[3]), int(event[1]), event[4], what.groups()))
+                    elif pattern:
+                        raise ReportError(f"{path}:{number}: {event[4]} is not understood or cut off; "
+                                          "take the trace again or remove the line")
+                elif line.startswith("#:"):
+                    key, _, value = line[2:].strip().partition(" ")
+                    header[key] = value.strip()
+                elif "[LOST " in line:
+                    raise ReportError(f"{path}:{number}: events are lost; take it again with a larger buffer")
+    except (OSError, EOFError) as error:
+        raise ReportError(f"cannot read {path}: {error}; take the trace again") from error
+    events.sort(key=lambda event: event[0])
+    return header, events
+
+
+class Sweep:
+    """The state of all CPUs and tasks while the events go by, and the sums over time."""
+
+    def __init__(self, llcs: list[list[int]], begin: int, end: int):
+        cpus = sum(map(len, llcs))
+        self.llc = [0] * cpus
+        for number, members in enumerate(llcs):
+            for cpu in members:
+                self.llc[cpu] = number
+        self.begin, self.end = begin, end
+        self.running = [UNKNOWN] * cpus
+        self.runs_on: dict[int, int] = {}
+        self.waits_on: dict[int, int] = {}
+        self.waiting = [0] * cpus
+        self.gaps = 0
+        # By LLC: I and W of the module's docstring, and the idle CPUs that have tasks waiting.
+        self.idle_cpus = [0] * len(llcs)
+        self.stealable = [0] * len(llcs)
+        self.waking = [0] * len(llcs)
+        self.last = [begin] * len(llcs)
+        self.wasted_ns = 0
+        self.latency_ns = 0
+        self.shares: list[list[tuple[int, float]]] = [[(begin, 0.0)] for _ in llcs]
+        self.changes: list[list[tuple[int, bool]]] = [[] for _ in range(cpus)]
+
+    def account(self, llc: int, now: int) -> None:
+        """Adds what held since the last change in the LLC; comes before any change."""
+        passed = now - self.last[llc]
+        if passed <= 0:
+            return
+        self.last[llc] = now
+        idle, share = self.idle_cpus[llc], 0.0
+        if idle:
+            wasted = min(self.stealable[llc], idle)
+            share = wasted / idle
+            self.wasted_ns += wasted * passed
+            self.latency_ns += self.waking[llc] * passed
+        shares = self.shares[llc]
+        shares.append((now, shares[-1][1] + share * passed))
+
+    def wait(self, now: int, pid: int, cpu: int) -> None:
+        """PID waits on CPU from now on, wherever it waited before."""
+        if self.waits_on.get(pid) == cpu:
+            return
+        self.no_wait(now, pid)
+        llc = self.llc[cpu]
+        self.account(llc, now)
+        self.waits_on[pid] = cpu
+        self.waiting[cpu] += 1
+        if self.running[cpu] > 0:
+            self.stealable[llc] += 1
+        elif self.running[cpu] == IDLE and self.waiting[cpu] == 1:
+            self.waking[llc] += 1
+
+    def no_wait(self, now: int, pid: int) -> None:
+        """PID does not wait any more, if it did."""
+        cpu = self.waits_on.pop(pid, None)
+        if cpu is None:
+            return
+        llc = self.llc[cpu]
+        self.account(llc, now)
+        self.waiting[cpu] -= 1
+        if self.running[cpu] > 0:
+            self.stealable[llc] -= 1
+        elif self.running[cpu] == IDLE and not self.waiting[cpu]:
+            self.waking[llc] -= 1
+
+    def run(self, now: int, cpu: int, pid: int) -> None:
+        """CPU runs PID from now on."""
+        llc, old, waiting = self.llc[cpu], self.running[cpu], self.waiting[cpu]
+        self.account(llc, now)
+        if old > 0:
+            self.stealable[llc] -= waiting
+            self.runs_on.pop(old, None)
+        elif old == IDLE:
+            self.idle_cpus[llc] -= 1
+            self.waking[llc] -= waiting > 0
+        self.running[cpu] = pid
+        if pid:
+            self.stealable[llc] += waiting
+            self.runs_on[pid] = cpu
+        else:
+            self.idle_cpus[llc] += 1
+            self.waking[llc] += waiting > 0
+        if old == UNKNOWN or (old == IDLE) != (pid == IDLE):
+            self.changes[cpu].append((max(now, self.begin), pid == IDLE))
+
+    def prime(self, events: list[Event]) -> None:
+        """Lets each CPU run from the start what its first switch ends."""
+        for _, cpu, kind, what in events:
+            if kind == "sched_switch" and self.running[cpu] == UNKNOWN:
+                self.run(min(self.begin, events[0][0]), cpu, int(what[1]))
+
+    def sched_switch(self, now: int, cpu: int, what: tuple[str, ...]) -> None:
+        comm, prev, prio, state, _, following, _ = what
+        prev_pid, next_pid = int(prev), int(following)
+        if self.running[cpu] not in (UNKNOWN, prev_pid):
+            self.gaps += 1
+        if prev_pid:
+            self.no_wait(now, prev_pid)
+        if next_pid:
+            self.no_wait(now, next_pid)
+        self.run(now, cpu, next_pid)
+        if prev_pid and state in ("R", "R+") and int(prio) >= FAIR and not bound(comm):
+            self.wait(now, prev_pid, cpu)
+
+    def sched_wakeup(self, now: int, _: int, what: tuple[str, ...]) -> None:
+        comm, pid, prio, target = what
+        if int(pid) not in self.runs_on and int(prio) >= FAIR and not bound(comm):
+            self.wait(now, int(pid), int(target))
+
+    sched_wakeup_new = sched_wakeup
+
+    def sched_migrate_task(self, now: int, _: int, what: tuple[str, ...]) -> None:
+        pid, target = int(what[1]), int(what[4])
+        if pid in self.waits_on:
+            self.wait(now, pid, target)
+
+    def sched_process_exit(self, now: int, _: int, what: tuple[str, ...]) -> None:
+        self.no_wait(now, int(what[1]))
+
+    def finish(self) -> None:
+        for llc in range(len(self.last)):
+            self.account(llc, self.end)
+
+
+def idle_times(changes: list[tuple[int, bool]], end: int) -> Iterator[int]:
+    """The lengths (ns) of a CPU's idle periods."""
+    ends = [now for now, _ in changes[1:]] + [end]
+    for (start, idle), stop in zip(changes, ends):
+        if idle and stop > start:
+            yield stop - start
+
+
+def mark(path: Path, header: dict[str, str], key: str, default: int) -> int:
+    """The time (ns) of the header's begin or end."""
+    if key not in header:
+        return default
+    found = re.fullmatch(r"(\d+)(?:\.(\d+))?", header[key])
+    if not found:
+        raise ReportError(f"{path}: '#: {key} {header[key]}' is not a time in seconds; correct or remove the line")
+    return nanoseconds(found[1], found[2] or "0")
+
+
+def labels(path: Path, header: dict[str, str]) -> tuple[int, str]:
+    """Groups and side; the file's name and its header must agree."""
+    name = NAME.fullmatch(path.name)
+    if not name:
+        raise ReportError(f"{path}: is not called trace-GROUPS-SIDE.txt; rename it")
+    for key, value in (("groups", name[1]), ("side", name[2])):
+        if header.get(key, value) != value:
+            raise ReportError(f"{path}: its header says {key} {header[key]}; rename it or correct the header")
+    return int(name[1]), name[2]
+
+
+def cpus_used(kind: str, cpu: int, what: tuple[str, ...]) -> tuple[int, ...]:
+    """The CPUs that an event names."""
+    if kind == "sched_migrate_task":
+        return cpu, int(what[3]), int(what[4])
+    if PATTERNS[kind] is WAKEUP:
+        return cpu, int(what[3])
+    return (cpu,)
+
+
+def analyse(path: Path, llcs: list[list[int]]) -> Trace:
+    """Reads a trace. LLCS has the CPUs of each LLC; all CPUs from 0 on must be there. Raises ReportError
+    for one that cannot be used."""
+    header, events = read(path)
+    groups, side = labels(path, header)
+    cpus = sum(map(len, llcs))
+    if header.get("overruns", "0") != "0":
+        raise ReportError(f"{path}: {header['overruns']} events were overrun; take it again with a larger buffer")
+    if header.get("cpus", str(cpus)) != str(cpus):
+        raise ReportError(f"{path}: is from {header['cpus']} CPUs, the records from {cpus}; remove it")
+    if not events:
+        raise ReportError(f"{path}: has no scheduler events; take it again with sched_switch and sched_wakeup on")
+    highest = max(max(cpus_used(kind, cpu, what)) for _, cpu, kind, what in events)
+    if highest >= cpus:
+        raise ReportError(f"{path}: has CPU {highest}, the records have {cpus} CPUs only; remove it")
+    begin, end = mark(path, header, "begin", events[0][0]), mark(path, header, "end", events[-1][0])
+    if end <= begin:
+        raise ReportError(f"{path}: there is no time between its begin and its end; take it again")
+
+    sweep = Sweep(llcs, begin, end)
+    sweep.prime(events)
+    handlers = {kind: getattr(sweep, kind) for kind in PATTERNS}
+    for now, cpu, kind, what in events:
+        if now >= end:
+            break
+        handlers[kind](now, cpu, what)
+    sweep.finish()
+
+    lengths = [list(idle_times(changes, end)) for changes in sweep.changes]
+    whole = cpus * (end - begin) / 100
+    known = sum(end - changes[0][0] for changes in sweep.changes if changes)
+    return Trace(path=path, groups=groups, side=side, header=header, llcs=llcs, begin=begin, end=end,
+                 events=len(events), gaps=sweep.gaps, wasted=sweep.wasted_ns / whole,
+                 latency=sweep.latency_ns / whole, unknown=100 - known / whole,
+                 idle=sum(map(sum, lengths)) / whole, idle_ns=list(map(sum, lengths)),
+                 idle_periods=list(map(len, lengths)), changes=sweep.changes, shares=sweep.shares)
+
+
+@dataclass
+class Raster:
+    """Shares (0 to 1) of what the CPUs do in each cell; a row for each CPU as the LLCs list them."""
+
+    busy: numpy.ndarray
+    idle: numpy.ndarray
+    wasted: numpy.ndarray
+    unknown: numpy.ndarray
+
+
+def raster(trace: Trace, columns: int, seconds: float) -> Raster:
+    """COLUMNS cells from the begin of the run to SECONDS later. Where the run is over, all shares are 0.
+    idle does not include wasted."""
+    edges = trace.begin + numpy.linspace(0, seconds * 1e9, columns + 1)
+    inside = numpy.minimum(edges, trace.end)
+    cell = edges[1] - edges[0]
+    rows = []
+    for members, shares in zip(trace.llcs, trace.shares):
+        share_at, share_sum = numpy.array(shares).T
+        for cpu in members:
+            rows.append(cpu_row(trace.changes[cpu], share_at, share_sum, inside) / cell)
+    busy, idle, wasted = numpy.array(rows).transpose(1, 0, 2)
+    return Raster(busy, idle - wasted, wasted, numpy.diff(inside) / cell - busy - idle)
+
+
+def cpu_row(changes: list[tuple[int, bool]], share_at: numpy.ndarray, share_sum: numpy.ndarray,
+            edges: numpy.ndarray) -> numpy.ndarray:
+    """For one CPU the ns busy, idle and wasted between the edges."""
+    if not changes:
+        return numpy.zeros((3, len(edges) - 1))
+    at = numpy.array([now for now, _ in changes], dtype=float)
+    is_idle = numpy.array([idle for _, idle in changes], dtype=float)
+    # The state at an edge is that of the last change before it; before the first there is none.
+    state = numpy.searchsorted(at, edges, side="right") - 1
+
+    def integral(points: numpy.ndarray, values: numpy.ndarray, factor: numpy.ndarray) -> numpy.ndarray:
+        """The sum up to each edge of factor * (the growth of values since the last change)."""
+        sums = numpy.concatenate([[0], numpy.cumsum(numpy.diff(values) * factor[:-1])])
+        return numpy.where(state < 0, 0, sums[state] + factor[state] * (points - values[state]))
+
+    ones = numpy.ones_like(is_idle)
+    known = integral(edges, at, ones)
+    idle = integral(edges, at, is_idle)
+    wasted = integral(numpy.interp(edges, share_at, share_sum), numpy.interp(at, share_at, share_sum), is_idle)
+    return numpy.diff(numpy.array([known - idle, idle, wasted]), axis=1)

@@ -1,0 +1,713 @@
+# SPDX-License-Identifier: GPL-2.0
+"""bench/report: its figures against hackbench-table.awk's, its statistics against enumeration, its reading of
+traces against cases worked out by hand."""
+
+import csv
+import gzip
+import itertools
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+for needed in ("numpy", "scipy", "matplotlib"):
+    pytest.importorskip(needed, reason="apt-get install python3-" + needed)
+
+import matplotlib.image  # noqa: E402
+import numpy  # noqa: E402
+import scipy.stats  # noqa: E402
+
+TOP = Path(__file__).resolve().parent.parent
+REPORT = TOP / "bench/report"
+QEMU = TOP / "Documentation/results/qemu-2cpu.raw"
+SIM = TOP / "tests/data/report-sim.raw"
+
+sys.path.insert(0, str(TOP / "bench"))
+from reportlib import plots, records, stats, summary, texts, traces  # noqa: E402
+
+
+def report(*args, rc=0):
+    done = subprocess.run(["/usr/bin/python3", str(REPORT), *map(str, args)], capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == rc, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    return done.stdout, done.stderr
+
+
+def rows(text):
+    """The rows of a table as {"1 off": {"time": "8.084", ...}, ...}."""
+    found, names = {}, None
+    for line in text.replace("median interval", "median").split("\ntraces:\n")[0].splitlines():
+        fields = line.split()
+        if fields[:2] == ["grps", "side"]:
+            names = fields
+        elif names and len(fields) == len(names):
+            found[fields[0] + " " + fields[1]] = dict(zip(names[2:], fields[2:]))
+    assert found, text
+    return found
+
+
+def raw(times, name="s1", cpus=2, loops=200, machine="x86_64", sides=None, more="", number=0):
+    """A raw file with these times: {(groups, side): [s, ...]}; the CPUs are busy half of the time."""
+    text = (f"begin session {name}\nformat 1\nproject abc\nhackbench hackbench -g GROUPS -l {loops}\n"
+            f"hackbench_version 2.5\nrelease 7.3.4\nversion #1\nmachine {machine}\nmodel Fake CPU\n"
+            f"online 0-{cpus - 1}\ncpus {cpus}\nllcs 1\n")
+    text += f"sides {sides}\n" if sides else ""
+    text += "".join(f"topology cpu {c} package 0 core {c} threads {c} llc 0-{cpus - 1} node 0\n" for c in range(cpus))
+    text += more + "end session\n"
+    for (groups, side), values in times.items():
+        for value in values:
+            number += 1
+            text += (f"begin run {name}\nnumber {number}\ngroups {groups}\nside {side}\nexit 0\ntime {value}\n"
+                     "valid yes\nbefore clock 1000\nafter clock 2001000\n")
+            for c in range(cpus):
+                text += (f"before schedstat cpu{c} 0 0 10 20 30 0 1000 0 40\n"
+                         f"after schedstat cpu{c} 0 0 110 70 60 0 1001000 0 80\n")
+            text += "end run\n"
+    return text
+
+
+def summarised(tmp_path, text, trace_paths=()):
+    path = tmp_path / "made.raw"
+    path.write_text(text)
+    return summary.summarise(records.load([path]), list(trace_paths))
+
+
+BASE = [1.00, 1.01, 1.02, 1.03, 0.99]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """The report of the recorded simulation, with a trace."""
+    where = tmp_path_factory.mktemp("sim")
+    (where / "a.raw").write_text(SIM.read_text())
+    (where / "trace-1-off.txt").write_text(trace_text(WASTE, cpus=4))
+    stdout, stderr = report(where)
+    return where, stdout, stderr
+
+
+# The table
+
+@pytest.mark.parametrize("path", [QEMU, SIM], ids=lambda p: p.name)
+def test_columns_are_those_of_the_awk_table(path):
+    awk = subprocess.run(["awk", "-f", str(TOP / "bench/hackbench-table.awk"), str(path)], capture_output=True,
+                         text=True)
+    expected = rows(awk.stdout)
+    shown = rows(texts.table(summary.summarise(records.load([path]), [])))
+    assert list(shown) == list(expected) and len(shown) >= 4
+    for key, row in expected.items():
+        for column in "time %busy slice sched idle wake %find steal %speedup runs".split():
+            assert shown[key][column] == row[column], (key, column)
+
+
+def test_counters_wrap_at_32_bits(tmp_path):
+    text = raw({(1, "off"): [1.0]}).replace(" 0 0 10 20 30 0", " 0 0 4294967290 20 4294967295 0")
+    row = rows(texts.table(summarised(tmp_path, text)))["1 off"]
+    assert (row["sched"], row["idle"], row["wake"]) == ("116", "50", "61")
+    assert (row["%busy"], row["slice"], row["steal"], row["%find"]) == ("50.00", "0.025", "-", "-")
+
+
+@pytest.mark.parametrize("factor,verdict", [(1.2, "LOSS"), (1 / 1.2, "GAIN"), (1, "same?")])
+def test_planted_difference(tmp_path, factor, verdict):
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE, (1, "on"): [f"{x * factor:.4f}" for x in BASE]}))
+    out = tmp_path / "out"
+    stdout, _ = report("--out", out, tmp_path / "a.raw")
+    row = rows(stdout)["1 on"]
+    assert row["verdict"] == verdict and rows(stdout)["1 off"]["verdict"] == "-"
+    assert float(row["%speedup"]) == pytest.approx(100 * (1 / factor - 1), abs=0.06)
+    assert (out / "table.txt").read_text() == stdout
+    data = json.loads((out / "summary.json").read_text())
+    assert data["format"] == 1 and data["rows"][1]["verdict"] == verdict
+    assert [run["time"] for run in data["rows"][0]["values"]] == BASE
+    with (out / "summary.csv").open() as file:
+        line = list(csv.DictReader(file))[1]
+    assert (line["side"], line["verdict"], line["runs"]) == ("on", verdict, "5")
+    assert float(line["speedup"]) == pytest.approx(100 * (1 / factor - 1), abs=0.06)
+    assert float(line["p"]) == pytest.approx({"same?": 1}.get(verdict, 2 / 252))
+    assert float(line["speedup_confidence"]) == pytest.approx(1 - 8 / 252)
+    low, high = float(line["speedup_low"]), float(line["speedup_high"])
+    assert (low > 0, high < 0) == (verdict == "GAIN", verdict == "LOSS")
+    assert float(line["sched"]) == 100 and float(line["time_low"]) == pytest.approx(0.99 * factor, abs=1e-3)
+
+
+def test_footer(tmp_path):
+    text = raw({(1, "off"): BASE, (1, "on"): BASE, (2, "off"): [1, 2, 3], (2, "on"): [4, 5, 6.5]})
+    table = texts.table(summarised(tmp_path, text))
+    assert "\n2 comparisons; p values are not corrected for their number\n" in table
+    assert "not shown to differ" in table
+    assert "median interval: 75.0 % with 3 runs" in table and "median interval: 93.8 % with 5 runs" in table
+    assert "3 runs against 3 cannot have p below 0.1" in table and "5 runs against" not in table
+    row = rows(table)["2 on"]
+    assert (row["p"], row["verdict"], row["conf"]) == ("0.1", "same?", "90%")
+    assert "QEMU" not in table and "simulated" not in table and "host time" not in table
+
+
+def test_one_run_a_side(tmp_path):
+    row = rows(texts.table(summarised(tmp_path, raw({(1, "off"): [2], (1, "on"): [1]}))))["1 on"]
+    assert row["%speedup"] == "100.0"
+    assert [row[c] for c in ("median", "interval", "conf", "p", "verdict")] == ["-"] * 5
+
+
+def test_a_side_alone(tmp_path):
+    table = texts.table(summarised(tmp_path, raw({(1, "on"): [2, 3]})))
+    assert rows(table)["1 on"]["%speedup"] == "-" and "\n0 comparisons" in table
+
+
+def test_deterministic_times(tmp_path):
+    text = raw({(1, "off"): [1] * 5, (1, "on"): [1] * 5, (2, "off"): [2] * 3, (2, "on"): [1] * 3,
+                (3, "off"): [0] * 3, (3, "on"): [0] * 3})
+    (tmp_path / "a.raw").write_text(text)
+    stdout, _ = report(tmp_path)
+    equal, differ, nothing = (rows(stdout)[key] for key in ("1 on", "2 on", "3 on"))
+    assert (equal["%speedup"], equal["interval"], equal["p"], equal["verdict"]) == ("0.0", "0.0..0.0", "1", "same?")
+    assert (differ["%speedup"], differ["p"], differ["verdict"]) == ("100.0", "0.1", "same?")
+    assert (nothing["%speedup"], nothing["p"], nothing["verdict"]) == ("-", "-", "-")
+    assert "all runs took the same time (1 off, 1 on, 2 off, 2 on" in stdout
+
+
+def test_several_sides(tmp_path):
+    sides = "off STEAL STEAL+NO_DELAY_DEQUEUE"
+    text = raw({(1, "off"): BASE, (1, "STEAL"): [x / 2 for x in BASE],
+                (1, "STEAL+NO_DELAY_DEQUEUE"): [x * 2 for x in BASE]}, sides=sides,
+               more="side_features off NO_STEAL\nside_features STEAL STEAL\n")
+    whole = summarised(tmp_path, text)
+    table = texts.table(whole)
+    assert [row["verdict"] for row in rows(table).values()] == ["-", "GAIN", "LOSS"]
+    assert "sides:    off (NO_STEAL, baseline), STEAL (STEAL), STEAL+NO_DELAY_DEQUEUE\n" in table
+    assert "/side=STEAL+NO_DELAY_DEQUEUE-2 1 " in texts.benchstat(whole)
+    assert plots.speedup_plot(whole).startswith(b"\x89PNG")
+
+
+def test_sessions_are_pooled(tmp_path):
+    """Also where two boots use the same name, and where each side is a session of its own."""
+    for number, times in enumerate(({(1, "a"): BASE}, {(1, "b"): BASE[:3]}, {(1, "b"): BASE[3:]})):
+        text = raw(times, sides="a b").replace("release 7.3.4", f"release 7.3.{number}")
+        (tmp_path / f"{number}.raw").write_text(text)
+    stdout, stderr = report(tmp_path)
+    assert rows(stdout)["1 a"]["runs"] == rows(stdout)["1 b"]["runs"] == "5"
+    assert "session s1 is also in" in stderr
+    assert "side b: runs of several kernels are pooled: 7.3.1 #1; 7.3.2 #1" in stdout and "side a: runs" not in stdout
+
+
+@pytest.mark.parametrize("other,what", [({"cpus": 4}, "cpus '4'"), ({"machine": "aarch64"}, "machine 'aarch64'"),
+                                        ({"loops": 100}, "-l 100'"), ({"sides": "off on both"}, "sides 'off on both'"),
+                                        ({"more": "sim ips 5\n"}, "sim ips '5'")])
+def test_mixed_sessions_are_refused(tmp_path, other, what):
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE}))
+    (tmp_path / "b.raw").write_text("\n\n" + raw({(1, "off"): BASE}, name="s2", **other))
+    with pytest.raises(records.ReportError) as error:
+        records.load([tmp_path / "a.raw", tmp_path / "b.raw"])
+    assert f"{tmp_path}/b.raw:3: session s2 has " in str(error.value) and what in str(error.value)
+    assert f"session s1 ({tmp_path}/a.raw:1)" in str(error.value)
+
+
+def test_simulated_machine(simulated):
+    where, stdout, stderr = simulated
+    assert re.search("^time: +simulated machine, virtual time$", stdout, re.M)
+    assert re.search("^sim quantum_ns: +50000$", stdout, re.M)
+    assert re.search("^sim not_modelled: caches, memory bandwidth, frequency$", stdout, re.M)
+    assert re.search(r"^host time: +626\.0 s for 12\.520 s of virtual time \(50\.0 host s per virtual s\)$", stdout,
+                     re.M)
+    assert "say nothing" not in stdout
+    page = (where / "report.html").read_text()
+    assert "caches, memory bandwidth, frequency" in page and "simulated machine, virtual time" in page
+
+
+def test_qemu_without_simulation_is_warned_of():
+    table = texts.table(summary.summarise(records.load([QEMU]), []))
+    assert table.splitlines()[-1].startswith("QEMU (TCG) guest: idle CPUs lend their host core to busy ones, so time ")
+    assert "simulated" not in table
+
+
+# What goes wrong
+
+@pytest.mark.parametrize("keep", ["end ru", "after schedstat cpu1", "side on", "begin run s1"])
+def test_truncated_file(tmp_path, keep):
+    text = raw({(1, "off"): BASE, (1, "on"): BASE})
+    cut = text.rindex("\n" + keep) + 1 + len(keep)
+    line = text[:cut].count("\n", 0, text.rindex("begin run")) + 1
+    (tmp_path / "a.raw").write_text(text[:cut])
+    (tmp_path / "b.raw").write_text(raw({(1, "off"): BASE}))
+    loaded = records.load([tmp_path / "a.raw", tmp_path / "b.raw"])
+    assert [len([r for r in loaded.runs if r.side == side]) for side in ("off", "on")] == [10, 4]
+    assert f"{tmp_path}/a.raw:{line}: incomplete run record at the end of the file: ignored" in loaded.notes
+    # Another session after it, in the same file.
+    (tmp_path / "a.raw").write_text(text[:cut] + "\n" + raw({(1, "on"): BASE}))
+    loaded = records.load([tmp_path / "a.raw"])
+    assert [len([r for r in loaded.runs if r.side == side]) for side in ("off", "on")] == [5, 9]
+    assert f"{tmp_path}/a.raw:{line}: incomplete run record: ignored" in loaded.notes
+
+
+def test_failed_runs_are_counted(tmp_path):
+    text = raw({(1, "off"): BASE, (1, "on"): BASE})
+    text = text.replace("exit 0", "exit 7", 1).replace("valid yes", "valid the online CPUs changed", 3)
+    text = text.replace("after schedstat cpu1 0", "after schedstat cpu1 0 0", 4)
+    whole = summarised(tmp_path, text)
+    table = texts.table(whole)
+    assert rows(table)["1 off"]["runs"] == "1" and rows(table)["1 on"]["runs"] == "5"
+    assert "\nfailed runs, not in the table: 4 (exit not 0: 1, not valid: 3)\n" in table
+    assert any("run 2 of session s1 is not used: the online CPUs changed" in note for note in whole.records.notes)
+    assert any("the line of cpu1 has 10 fields, not 9" in note for note in whole.records.notes)
+    assert "failed" not in texts.table(summarised(tmp_path, raw({(1, "off"): BASE})))
+
+
+def test_errors(tmp_path):
+    def refused(*args):
+        _, stderr = report(*args, rc=1)
+        return stderr
+    out = tmp_path / "out"
+    assert f"error: cannot read {tmp_path}/absent: " in refused("--out", out, tmp_path / "absent")
+    assert "has no *.raw file" in refused(tmp_path)
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE}).replace("exit 0", "exit 1"))
+    assert "no complete valid run (failed: 5, not valid: 0)" in refused(tmp_path)
+    (tmp_path / "a.raw").write_text(raw({(1, "other"): BASE}))
+    assert re.search(r"a.raw:\d+: side 'other' is not among the session's sides, off on", refused(tmp_path))
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE}))
+    assert f"cannot write {tmp_path}/a.raw" in refused("--out", tmp_path / "a.raw", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.raw"]
+
+
+def test_nothing_is_half_written(tmp_path):
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE}))
+    (tmp_path / "out/summary.csv").mkdir(parents=True)
+    _, stderr = report("--out", tmp_path / "out", tmp_path / "a.raw", rc=1)
+    assert f"cannot write {tmp_path}/out/summary.csv: " in stderr
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+@pytest.mark.parametrize("args", [[], ["--what", "x"], ["--out"], ["a.raw", "b.raw"]])
+def test_wrong_arguments(args):
+    assert "see --help" in report(*args, rc=2)[1]
+
+
+def test_help():
+    stdout, _ = report("--help")
+    assert stdout.startswith("Usage: bench/report [--out DIR] PATH...") and "Exit status" in stdout
+    assert "#" not in stdout and "import" not in stdout
+
+
+def test_default_directory_of_a_file(tmp_path):
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE, (1, "on"): BASE}))
+    report(tmp_path / "a.raw")
+    assert sorted(path.name for path in (tmp_path / "a.raw.report").iterdir()) == [
+        "benchstat.txt", "counts.png", "report.html", "speedup.png", "summary.csv", "summary.json", "table.txt",
+        "time.png"]
+
+
+# Statistics
+
+def enumerated_p(base, new):
+    """Two-sided p of the rank sum, by going through all ways to label the runs."""
+    pooled = base + new
+    ranks = [sum(x < y for x in pooled) + (sum(x == y for x in pooled) + 1) / 2 for y in pooled]
+    observed = sum(ranks[:len(base)])
+    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(base))]
+    return min(1, 2 * min(sum(s <= observed for s in sums), sum(s >= observed for s in sums)) / len(sums))
+
+
+SAMPLES = [
+    ([1.0, 2.0, 3.0], [1.5, 2.5, 3.5]),
+    ([8.1, 8.2, 8.05, 8.4, 8.15], [5.9, 6.0, 6.1, 5.95, 6.3]),
+    ([8.1, 8.2, 8.05, 8.4, 8.15], [8.12, 8.3, 8.5, 8.6, 8.7, 8.45]),
+    ([1.0, 1.0, 1.1, 1.1, 1.2], [1.1, 1.2, 1.2, 1.3, 1.3]),
+    ([2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 1.0]),
+    ([2.0, 2.0], [2.0, 2.0, 2.0]),
+    ([1.0, 2.0, 4.0, 8.0], [1.0, 2.0, 4.0, 8.0]),
+]
+
+
+@pytest.mark.parametrize("base,new", SAMPLES)
+def test_p_against_enumeration(base, new):
+    assert stats.p_value(base, new) == pytest.approx(enumerated_p(base, new))
+    assert stats.p_value(new, base) == pytest.approx(enumerated_p(base, new))
+    ranks = stats.doubled_ranks(base + new)
+    assert stats.p_of_ranks(ranks[:len(base)], ranks[len(base):]) == pytest.approx(enumerated_p(base, new))
+
+
+def test_equal_values_share_their_rank():
+    assert stats.doubled_ranks([2.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0 + 1e-12]) == [5, 2, 5, 11, 11, 11, 11]
+
+
+def test_many_runs():
+    chance = random.Random(1)
+    base, new = ([chance.gauss(m, 1) for _ in range(60)] for m in (10, 10.4))
+    expected = scipy.stats.mannwhitneyu(base, new, method="exact").pvalue
+    assert stats.p_value(base, new) == pytest.approx(expected, rel=0.05)
+    assert stats.p_value([1.0] * 60, [1.0] * 60) == 1
+
+
+@pytest.mark.parametrize("base,new", SAMPLES)
+def test_interval_against_enumeration(base, new):
+    """Every factor by which the new times may be multiplied is in the interval just where the test, by
+    enumeration, does not tell it apart; at the ends themselves either may be."""
+    interval = stats.compare(base, new).interval
+    least = 2 / math.comb(len(base) + len(new), len(base))
+    ratios = sorted({x / y for x in base for y in new})
+    between = [math.sqrt(a * b) for a, b in zip(ratios, ratios[1:])]
+    for ratio in [ratios[0] / 2, *between, ratios[-1] * 2]:
+        p = enumerated_p(base, [y * ratio for y in new])
+        inside = p >= 0.05 and p > least * 1.000001
+        assert (interval.low < 100 * (ratio - 1) < interval.high) == inside, ratio
+
+
+def test_interval_by_hand():
+    # 5 against 5: 3rd smallest to 3rd largest of the 25 ratios; P(U <= 2) = 4 / 252.
+    base, new = SAMPLES[1]
+    ratios = sorted(100 * (x / y - 1) for x in base for y in new)
+    comparison = stats.compare(base, new)
+    assert (comparison.interval.low, comparison.interval.high) == pytest.approx((ratios[2], ratios[22]))
+    assert comparison.interval.confidence == pytest.approx(1 - 8 / 252)
+    assert comparison.speedup == pytest.approx(100 * (8.15 / 6.0 - 1)) and comparison.verdict == "GAIN"
+    # 3 against 3: all of the range, with 90 %.
+    base, new = SAMPLES[0]
+    interval = stats.compare(base, new).interval
+    assert (interval.low, interval.high) == pytest.approx((100 * (1 / 3.5 - 1), 100 * (3 / 1.5 - 1)))
+    assert interval.confidence == pytest.approx(0.9)
+
+
+def test_interval_agrees_with_p():
+    chance = random.Random(2)
+    verdicts = set()
+    for _ in range(200):
+        base = [chance.randrange(20, 30) / 10 for _ in range(chance.randrange(4, 7))]
+        shift = chance.choice([-5, 0, 5])
+        new = [chance.randrange(20 + shift, 30 + shift) / 10 for _ in range(chance.randrange(4, 7))]
+        comparison = stats.compare(base, new)
+        low, high = comparison.interval.low, comparison.interval.high
+        if comparison.p >= 0.05:
+            assert low <= 1e-9 and high >= -1e-9, (base, new)
+        else:
+            assert low >= -1e-9 or high <= 1e-9, (base, new)
+            assert comparison.verdict == ("GAIN" if high > -low else "LOSS")
+        verdicts.add(comparison.verdict)
+    assert verdicts == {"GAIN", "LOSS", "same?"}
+
+
+@pytest.mark.parametrize("n,k,confidence", [(2, 1, 0.5), (3, 1, 0.75), (5, 1, 0.9375), (6, 1, 0.96875),
+                                            (9, 2, 0.9609375), (20, 6, 0.9586105)])
+def test_median_interval(n, k, confidence):
+    interval = stats.median_interval([float(i) for i in range(n, 0, -1)])
+    assert (interval.low, interval.high) == (k, n + 1 - k)
+    assert interval.confidence == pytest.approx(confidence)
+
+
+def test_no_interval_of_one():
+    assert stats.median_interval([1.0]) is None
+
+
+# Traces
+
+def switch(at, cpu, prev, state, following, prio=120, comm="hackbench", style="       {0}-{1}   [{2:03}] d..2. {3}: "):
+    names = {0: f"swapper/{cpu}"}
+    return style.format(names.get(prev, comm), prev, cpu, at) + (
+        f"sched_switch: prev_comm={names.get(prev, comm)} prev_pid={prev} prev_prio={prio} prev_state={state} ==> "
+        f"next_comm={names.get(following, 'hackbench')} next_pid={following} next_prio=120")
+
+
+def wake(at, target, pid, prio=120, comm="hackbench", kind="sched_wakeup"):
+    return (f"          <idle>-0       [000] dNs3.   {at}: {kind}: comm={comm} pid={pid} prio={prio} "
+            f"target_cpu={target:03}")
+
+
+def migrate(at, pid, orig, dest):
+    return (f"       hackbench-9       [000] d..2.   {at}: sched_migrate_task: comm=hackbench pid={pid} prio=120 "
+            f"orig_cpu={orig} dest_cpu={dest}")
+
+
+def died(at, pid):
+    return f"       hackbench-{pid}       [000] .....   {at}: sched_process_exit: comm=hackbench pid={pid} prio=120"
+
+
+def trace_text(lines, begin="100.000000", end="100.001000", **header):
+    """A trace of 1 ms."""
+    header = {"session": "s1", "groups": "1", "side": "off", "begin": begin, "end": end, "loops": "100",
+              "overruns": "0"} | header
+    return "".join(f"#: {key} {value}\n" for key, value in header.items() if value is not None) + \
+        "# tracer: nop\n#\n" + "\n".join(lines) + "\n"
+
+
+def us(number):
+    return f"100.{number:06}"
+
+
+ALL = [[0, 1, 2, 3]]
+PAIRS = [[0, 1], [2, 3]]
+# From before the run: CPU 0 runs 10, the others are idle.
+START = ["", switch(us(0), 0, 0, "R", 10), *(switch(us(0), cpu, 5 + cpu, "S", 0) for cpu in (1, 2, 3))]
+# A task waits on CPU 0 from 200 to 600 us, while CPU 1 (and those of another LLC) are idle: 400 of 4000 us.
+WASTE = START + [wake(us(200), 0, 11), switch(us(600), 0, 10, "S", 11)]
+
+CASES = {
+    "nobody waits": (START, PAIRS, 0, 0),
+    "one waits": (WASTE, PAIRS, 10, 0),
+    "one waits and three are idle": (WASTE, ALL, 10, 0),
+    "two wait and one is idle": (WASTE[:-1] + [wake(us(200), 0, 12), switch(us(600), 0, 10, "S", 11)], PAIRS, 20, 0),
+    "two wait and three are idle": (WASTE[:-1] + [wake(us(200), 0, 12)], ALL, 40, 0),
+    "waits in another LLC": (START + [switch(us(0), 1, 0, "R", 20), wake(us(200), 0, 11)], PAIRS, 0, 0),
+    "a new task": (START + [wake(us(200), 0, 11, kind="sched_wakeup_new"), switch(us(600), 0, 10, "S", 11)],
+                   PAIRS, 10, 0),
+    "preempted": (START + [switch(us(200), 0, 10, "R", 11), switch(us(600), 0, 11, "S", 10)], PAIRS, 10, 0),
+    "preempted in the kernel": (START + [switch(us(200), 0, 10, "R+", 11), switch(us(600), 0, 11, "S", 10)],
+                                PAIRS, 10, 0),
+    "goes to sleep": (START + [switch(us(200), 0, 10, "D", 11)], PAIRS, 0, 0),
+    "runs while it is woken": (START + [wake(us(200), 0, 10)], PAIRS, 0, 0),
+    "runs elsewhere while it is woken": (START + [switch(us(100), 2, 0, "R", 20), wake(us(200), 0, 20)], PAIRS, 0, 0),
+    "woken twice": (WASTE[:-1] + [wake(us(300), 0, 11), switch(us(600), 0, 10, "S", 11)], PAIRS, 10, 0),
+    "real-time": (START + [wake(us(200), 0, 11, prio=99)], PAIRS, 0, 0),
+    "the lowest fair": (START + [wake(us(200), 0, 11, prio=100), switch(us(600), 0, 10, "S", 11)], PAIRS, 10, 0),
+    "real-time preempted": (START + [switch(us(200), 0, 10, "R", 11, prio=98)], PAIRS, 0, 0),
+    "moved within the LLC to the idle CPU": (WASTE[:-1] + [migrate(us(300), 11, 0, 1), switch(us(320), 1, 0, "R", 11)],
+                                             PAIRS, 2.5, 0.5),
+    "moved to a busy CPU of another LLC": (START + [switch(us(0), 2, 0, "R", 20), wake(us(200), 0, 11),
+                                                    migrate(us(300), 11, 0, 2), switch(us(500), 2, 20, "S", 11)],
+                                           PAIRS, 7.5, 0),
+    "moved in its sleep": (START + [migrate(us(100), 11, 2, 0), wake(us(200), 0, 11), switch(us(600), 0, 10, "S", 11)],
+                           PAIRS, 10, 0),
+    "gone": (WASTE[:-1] + [died(us(600), 11)], PAIRS, 10, 0),
+    "woken on an idle CPU": (START + [wake(us(200), 1, 11), switch(us(240), 1, 0, "R", 11)], PAIRS, 0, 1),
+    # CPU 1 is wasted from 200 on, from 300 to 340 although somebody is being woken there.
+    "waits elsewhere, and another is woken": (WASTE[:-1] + [wake(us(300), 1, 12), switch(us(340), 1, 0, "R", 12)],
+                                              PAIRS, 3.5, 1),
+    # The task on CPU 1 is not to be taken until CPU 1 runs something.
+    "the waker's CPU gets busy": (START + [wake(us(200), 1, 11), wake(us(200), 1, 12), switch(us(300), 1, 0, "R", 11),
+                                           switch(us(500), 1, 11, "S", 12)], ALL, 5, 2.5),
+    "idle before its first switch": ([switch(us(0), 0, 0, "R", 10), wake(us(200), 0, 11), switch(us(700), 1, 0, "R", 12),
+                                      switch(us(800), 1, 12, "S", 0)], PAIRS, 17.5, 0),
+    "busy before its first switch": ([switch(us(0), 1, 8, "S", 0), wake(us(200), 0, 11), switch(us(600), 0, 9, "R", 10),
+                                      switch(us(700), 0, 10, "S", 9), switch(us(800), 0, 9, "S", 11)], PAIRS, 15, 0),
+    "a CPU that never switches counts for nothing": ([switch(us(0), 0, 0, "R", 10), wake(us(200), 0, 11)], PAIRS, 0, 0),
+    "before begin and after end": ([line.replace(" 100.000000", " 99.900000") for line in START]
+                                   + [wake("99.950000", 0, 11), switch("100.002000", 0, 10, "S", 11)], PAIRS, 25, 0),
+    "across the file out of order": (START + [switch(us(600), 0, 10, "S", 11), wake(us(200), 0, 11)], PAIRS, 10, 0),
+    "kworker": (START + [wake(us(200), 0, 11, comm="kworker/0:1-events")], PAIRS, 0, 0),
+    "unbound kworker": (START + [wake(us(200), 0, 11, comm="kworker/u8:2"), switch(us(600), 0, 10, "S", 11)],
+                        PAIRS, 10, 0),
+    "ksoftirqd": (START + [wake(us(200), 0, 11, comm="ksoftirqd/0")], PAIRS, 0, 0),
+    "bound and preempted": (START + [switch(us(200), 0, 10, "R", 11, comm="cpuhp/0")], PAIRS, 0, 0),
+    "odd names": (START + [wake(us(200), 0, 11, comm="a b=c pid=7"), switch(us(600), 0, 10, "S", 11)], PAIRS, 10, 0),
+}
+
+
+def analysed(tmp_path, text, llcs, name="trace-1-off.txt"):
+    path = tmp_path / name
+    path.write_text(text)
+    return traces.analyse(path, llcs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_trace(tmp_path, case):
+    lines, llcs, wasted, latency = CASES[case]
+    trace = analysed(tmp_path, trace_text(lines), llcs)
+    assert (trace.wasted, trace.latency) == (pytest.approx(wasted), pytest.approx(latency))
+    # What is drawn is what is counted.
+    cells = traces.raster(trace, 50, trace.seconds)
+    assert 100 * cells.wasted.mean() == pytest.approx(wasted)
+    assert 100 * (cells.idle + cells.wasted).mean() == pytest.approx(trace.idle)
+    assert 100 * cells.unknown.mean() == pytest.approx(trace.unknown)
+    assert cells.busy + cells.idle + cells.wasted + cells.unknown == pytest.approx(numpy.ones((4, 50)))
+    assert min(a.min() for a in (cells.busy, cells.idle, cells.wasted, cells.unknown)) > -1e-9
+
+
+def test_idle_periods(tmp_path):
+    early = [switch("99.9", 2, 0, "R", 12), switch("99.95", 2, 12, "S", 0), switch("99.96", 2, 0, "R", 7)]
+    lines = early + START + [switch(us(100), 1, 0, "R", 11), switch(us(300), 1, 11, "S", 0),
+                             switch(us(900), 2, 0, "R", 12)]
+    trace = analysed(tmp_path, trace_text(lines), PAIRS)
+    assert trace.idle_periods == [0, 2, 1, 1]
+    assert trace.idle_ns == [0, 800_000, 900_000, 1_000_000]
+    assert trace.idle_mean_us == pytest.approx(675) and trace.idle == pytest.approx(67.5)
+    assert trace.gaps == 0 and trace.unknown == 0
+
+
+def test_unknown_share(tmp_path):
+    trace = analysed(tmp_path, trace_text([switch(us(250), 0, 0, "R", 10), switch(us(500), 1, 3, "S", 0)]), PAIRS)
+    assert trace.unknown == pytest.approx((0 + 0 + 100 + 100) / 4)
+    assert trace.idle_ns == [250_000, 500_000, 0, 0]
+
+
+def test_raster_cells(tmp_path):
+    """Rows are ordered by LLC; the rest of a common time axis is empty."""
+    trace = analysed(tmp_path, trace_text([line.replace("[000]", "[002]").replace("target_cpu=000", "target_cpu=002")
+                                           for line in WASTE if "swapper/0" in line or "[000]" in line]
+                                          + [switch(us(0), 0, 7, "S", 0), switch(us(500), 0, 0, "R", 9)]),
+                     [[0, 2], [1, 3]])
+    cells = traces.raster(trace, 20, 2e-3)
+    assert cells.wasted[0].tolist() == pytest.approx([0, 0, 1, 1, 1] + [0] * 15)
+    assert cells.idle[0].tolist() == pytest.approx([1, 1] + [0] * 18)
+    assert cells.busy[1].tolist() == pytest.approx([1] * 10 + [0] * 10)
+    assert cells.unknown[3].tolist() == pytest.approx([1] * 10 + [0] * 10)
+
+
+@pytest.mark.parametrize("style", ["{0}-{1} [{2:03}] {3}: ", "  {0}-{1} (    123) [{2:03}] d..2. {3}: ",
+                                   "  {0}-{1} (-------) [{2:03}] dN.2. {3}: ", "  a b-{1}  [{2:03}] ..... {3}000: ",
+                                   "  x-1 [9] y-{1} [{2:03}] d..3. {3}: "])
+def test_line_formats(tmp_path, style):
+    lines = [switch(us(0), 0, 0, "R", 10, style=style), switch(us(0), 1, 5, "S", 0, style=style),
+             switch(us(200), 0, 10, "R", 11, style=style), switch(us(600), 0, 11, "S", 10, style=style)]
+    assert analysed(tmp_path, trace_text(lines), PAIRS).wasted == pytest.approx(10)
+
+
+def test_gzip_and_no_marks(tmp_path):
+    path = tmp_path / "trace-1-STEAL+X.txt.gz"
+    lines = WASTE + [switch(us(800), 0, 11, "S", 10)]
+    path.write_bytes(gzip.compress(trace_text(lines, begin=None, end=None, side="STEAL+X").encode()))
+    trace = traces.analyse(path, PAIRS)
+    assert (trace.groups, trace.side, trace.seconds) == (1, "STEAL+X", pytest.approx(800e-6))
+    assert trace.wasted == pytest.approx(100 * 400 / 3200)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(records.ReportError, match="cannot read .*take the trace again"):
+        traces.analyse(path, PAIRS)
+
+
+REFUSED = {
+    "overruns": (dict(overruns="17"), WASTE, "17 events were overrun"),
+    "other side": (dict(side="on"), WASTE, "its header says side on"),
+    "other groups": (dict(groups="2"), WASTE, "its header says groups 2"),
+    "other machine": (dict(cpus="8"), WASTE, "is from 8 CPUs, the records from 4"),
+    "lost": ({}, WASTE + ["CPU:3 [LOST 45 EVENTS]"], "trace-1-off.txt:17: events are lost"),
+    "empty": ({}, [], "has no scheduler events"),
+    "unknown CPU": ({}, START + [wake(us(200), 4, 11)], "has CPU 4"),
+    "bad mark": (dict(end="soon"), WASTE, "'#: end soon' is not a time"),
+    "no time": (dict(end="100.000000"), WASTE, "no time between"),
+    "cut off": ({}, WASTE + [wake(us(700), 0, 11)[:-9]], "sched_wakeup is not understood or cut off"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_refused_trace(tmp_path, why):
+    header, lines, message = REFUSED[why]
+    with pytest.raises(records.ReportError, match=re.escape(message)):
+        analysed(tmp_path, trace_text(lines, **header), PAIRS)
+
+
+def test_refused_trace_does_not_stop_the_report(tmp_path):
+    (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE, (1, "on"): BASE}, cpus=4))
+    (tmp_path / "trace-1-off.txt").write_text(trace_text(WASTE))
+    (tmp_path / "trace-1-on.txt").write_text(trace_text(WASTE, side="on", overruns="17"))
+    (tmp_path / "trace-1-x.txt").write_text(trace_text(WASTE, side="x"))
+    stdout, stderr = report(tmp_path)
+    assert rows(stdout)["1 off"]["wasted"] == "10.00" and rows(stdout)["1 on"]["wasted"] == "-"
+    for text in (stdout, stderr):
+        assert re.search("trace not used: .*trace-1-on.txt: 17 events were overrun", text)
+        assert re.search("trace not used: .*trace-1-x.txt: side x is not among the sides, off on", text)
+    assert re.search(r"1 +off +100 0\.001000 75\.00 +10\.00 ", stdout)
+
+
+def test_lost_switches_are_noted(tmp_path):
+    path = tmp_path / "trace-1-off.txt"
+    path.write_text(trace_text(WASTE + [switch(us(700), 0, 77, "S", 0)]))
+    whole = summarised(tmp_path, raw({(1, "off"): BASE}, cpus=4), [path])
+    assert any("1 switches do not follow each other" in note for note in whole.records.notes)
+
+
+def test_no_topology_no_trace(tmp_path):
+    path = tmp_path / "trace-1-off.txt"
+    path.write_text(trace_text(WASTE))
+    for old, why in (("llc 0-3", "llc -"), ("topology cpu 3", "other cpu 3")):
+        whole = summarised(tmp_path, raw({(1, "off"): BASE}, cpus=4).replace(old, why), [path])
+        if old == "llc 0-3":
+            assert "does not say which CPUs share an LLC" in whole.refused[0]
+        else:
+            assert "has CPU 3, the records have 3 CPUs only" in whole.refused[0]
+
+
+def test_a_large_trace_is_quick(tmp_path):
+    lines = START + [line for i in range(15000) for line in (
+        wake(f"101.{i * 20:06}", 0, 11), switch(f"101.{i * 20 + 9:06}", 0, 10, "S", 11),
+        wake(f"101.{i * 20 + 9:06}", 0, 10), switch(f"101.{i * 20 + 19:06}", 0, 11, "S", 10))]
+    trace = analysed(tmp_path, trace_text(lines, begin="101.000000", end="101.300000"), PAIRS)
+    # Always one waits; but for the microsecond from 19 to 20, when 11 sleeps.
+    assert trace.wasted == pytest.approx(100 * 19 / 20 / 4, abs=0.01)
+    assert trace.events == 60004
+
+
+# The other files
+
+KEY = re.compile(r"[a-z][^\sA-Z]*: \S.*")
+RESULT = re.compile(r"Benchmark[A-Z]\S* [1-9][0-9]*( [0-9.e+-]+ [^\s0-9]\S*)+")
+
+
+def test_benchstat_grammar(simulated):
+    lines = (simulated[0] / "benchstat.txt").read_text().split("\n")
+    empty = lines.index("")
+    assert all(KEY.fullmatch(line) for line in lines[:empty]) and lines[-1] == ""
+    assert all(RESULT.fullmatch(line) for line in lines[empty + 1:-1]), lines
+    keys = {line.split(": ")[0] for line in lines[:empty]}
+    assert {"kernel", "cpus", "command", "patches", "sim-quantum-ns", "sim-ips", "sim-topology"} <= keys
+    first = next(line for line in lines if line.startswith("BenchmarkHackbench/groups=2/side=on-4 1 "))
+    fields = first.split()[2:]
+    values = dict(zip(fields[1::2], fields[::2]))
+    assert list(values) == ["ns/op", "%busy", "ns/slice", "scheds/cpu", "idles/cpu", "wakes/cpu", "%find", "steals/cpu"]
+    assert values["ns/op"] == "950000000" and 93 < float(values["%busy"]) < 97
+    assert sum(line.startswith("Benchmark") for line in lines) == 20
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to."""
+
+    def __init__(self):
+        super().__init__()
+        self.references = []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag not in ("script", "link", "iframe", "object", "embed")
+        self.references += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+
+
+def test_page_is_self_contained(simulated):
+    text = (simulated[0] / "report.html").read_text()
+    page = Page()
+    page.feed(text)
+    names = sorted(path.name for path in simulated[0].glob("*.png"))
+    assert names == ["busy-1.png", "counts.png", "speedup.png", "time.png", "wasted.png"]
+    assert len(page.references) == len(names)
+    assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
+    assert not re.search(r"https?:|@import|url\(", text)
+    assert all(f'alt="{name}"' in text for name in names)
+    assert '<td class="GAIN">GAIN</td>' in text and '<td class="LOSS">LOSS</td>' in text
+
+
+def test_texts_are_escaped_in_the_page(tmp_path):
+    text = raw({(1, "<b>"): BASE}, sides="<b>").replace("model Fake CPU", "model <b>&CPU")
+    page = texts.report_html(summarised(tmp_path, text), {})
+    assert "&lt;b&gt;&amp;CPU" in page and "<b>" not in page
+
+
+def test_plots_show_something(simulated):
+    for path in simulated[0].glob("*.png"):
+        image = matplotlib.image.imread(path)
+        assert image.shape[0] >= 500 and image.shape[1] >= 1000, path
+        assert len(numpy.unique(image.reshape(-1, image.shape[2]), axis=0)) > 20, path
+
+
+def test_wasted_idle_has_its_own_colour(simulated):
+    """The strong colour covers about as much of the panel as is wasted, and is nowhere without."""
+    colour = [int(plots.WASTED[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+
+    def share(image):
+        return (abs(image[..., :3] - colour) < 0.01).all(axis=-1).mean()
+    image = matplotlib.image.imread(simulated[0] / "busy-1.png")
+    assert 0.03 < share(image) < 0.12
+    assert share(matplotlib.image.imread(simulated[0] / "time.png")) == 0
+
+
+def test_summaries_say_the_same(simulated):
+    data = json.loads((simulated[0] / "summary.json").read_text())
+    with (simulated[0] / "summary.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(data["rows"]) == 4
+    for line, row in zip(lines, data["rows"]):
+        for key, value in line.items():
+            assert value == ("" if row[key] is None else str(row[key])), key
+    assert lines[0]["wasted"] and not lines[1]["wasted"]
+    trace, = data["traces"]
+    assert trace["wasted_percent"] == pytest.approx(10) and len(trace["cpus"]) == 4
+    assert trace["cpus"][1] == {"idle_periods": 1, "idle_seconds": 0.001, "idle_mean_us": 1000.0}
+    assert [session["fields"]["cpus"] for session in data["sessions"]] == [["4"], ["4"]]
+    assert data["host"] == {"virtual_seconds": pytest.approx(12.52), "host_seconds": pytest.approx(626)}
