@@ -212,7 +212,7 @@ def test_simulated_machine(simulated):
     assert re.search("^time: +simulated machine, virtual time$", stdout, re.M)
     assert re.search("^sim quantum_ns: +50000$", stdout, re.M)
     assert re.search("^sim not_modelled: caches, memory bandwidth, frequency$", stdout, re.M)
-    assert re.search(r"^host time: +626\.0 s for 12\.520 s of virtual time \(50\.0 host s per virtual s\)$", stdout,
+    assert re.search(r"^host time: +626\.0 s for 12\.520 s of virtual time, boots included \(50\.0 host s per virtual s\)$", stdout,
                      re.M)
     assert "say nothing" not in stdout
     page = (where / "report.html").read_text()
@@ -710,4 +710,5 @@ def test_summaries_say_the_same(simulated):
     assert trace["wasted_percent"] == pytest.approx(10) and len(trace["cpus"]) == 4
     assert trace["cpus"][1] == {"idle_periods": 1, "idle_seconds": 0.001, "idle_mean_us": 1000.0}
     assert [session["fields"]["cpus"] for session in data["sessions"]] == [["4"], ["4"]]
-    assert data["host"] == {"virtual_seconds": pytest.approx(12.52), "host_seconds": pytest.approx(626)}
+    assert data["host"] == {"virtual_seconds": pytest.approx(12.52), "host_seconds": pytest.approx(626),
+                            "busy_seconds": 0}

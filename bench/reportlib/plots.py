@@ -32,7 +32,9 @@ def png(figure: Figure) -> bytes:
 
 def machine(summary: Summary) -> str:
     """The machine in a line, with what is to be known about its times."""
-    text = f"{summary.distinct('cpus')} CPUs, LLCs: {summary.distinct('llcs')}, {summary.distinct('model')}"
+    text = f"{summary.distinct('cpus')} CPUs, LLCs: {summary.distinct('llcs')}{summary.known_model}"
+    if "topology" in summary.sim:
+        text += f" ({summary.sim['topology']})"
     if summary.timing_caveat == QEMU_WARNING:
         return text + "\nemulated: the times say nothing, the counts do"
     return text + (f"\n{summary.timing_caveat}" if summary.timing_caveat else "")

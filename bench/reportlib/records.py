@@ -104,6 +104,8 @@ class Records:
     invalid: int = 0
     virtual_seconds: float = 0.0
     host_seconds: float = 0.0
+    # The time of all simulated CPUs together in which they executed.
+    busy_seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 
@@ -227,11 +229,13 @@ def add_host(records: Records, record: Record) -> None:
     """Adds what a simulated machine cost its host."""
     try:
         virtual, host = float(record.get("virtual_seconds")), float(record.get("host_seconds"))
+        busy = float(record.get("busy_seconds", "0"))
     except ValueError:
         records.notes.append(f"{record.where}: host record without virtual_seconds and host_seconds: ignored")
         return
     records.virtual_seconds += virtual
     records.host_seconds += host
+    records.busy_seconds += busy
 
 
 def load(paths: list[Path]) -> Records:

@@ -69,6 +69,12 @@ class Summary:
         return "; ".join(dict.fromkeys(said))
 
     @property
+    def known_model(self) -> str:
+        """The model of the CPUs after a comma; empty if the machine does not tell it."""
+        model = self.distinct("model")
+        return "" if model == "unknown" else ", " + model
+
+    @property
     def sim(self) -> dict[str, str]:
         """The parameters of the simulated machine; empty for another."""
         found: dict[str, dict[str, None]] = {}

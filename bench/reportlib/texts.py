@@ -33,8 +33,8 @@ def header(summary: Summary) -> list[tuple[str, str]]:
     sessions = summary.records.sessions
     lines = [
         ("kernel", summary.distinct("release", "version", "machine")),
-        ("CPUs", f"{summary.distinct('cpus')} ({summary.distinct('online')}), LLCs: {summary.distinct('llcs')}, "
-                 f"{summary.distinct('model')}"),
+        ("CPUs", f"{summary.distinct('cpus')} ({summary.distinct('online')}), LLCs: {summary.distinct('llcs')}"
+                 + summary.known_model),
         ("command", f"{summary.distinct('hackbench')}, {summary.distinct('hackbench_version')}"),
         ("patches", summary.distinct("project")),
         ("sides", ", ".join(side_text(summary, side) for side in summary.sides)),
@@ -46,8 +46,10 @@ def header(summary: Summary) -> list[tuple[str, str]]:
         lines += [("sim " + key, value) for key, value in summary.sim.items()]
     virtual, host = summary.records.virtual_seconds, summary.records.host_seconds
     if virtual > 0:
-        lines.append(("host time", f"{host:.1f} s for {virtual:.3f} s of virtual time "
-                                   f"({host / virtual:.1f} host s per virtual s)"))
+        busy = summary.records.busy_seconds
+        per_busy = f", {host / busy:.1f} host s per busy CPU-second" if busy > 0 else ""
+        lines.append(("host time", f"{host:.1f} s for {virtual:.3f} s of virtual time, boots included "
+                                   f"({host / virtual:.1f} host s per virtual s{per_busy})"))
     return lines
 
 
@@ -170,7 +172,8 @@ def summary_json(summary: Summary) -> str:
         "sides": summary.sides,
         "caveat": summary.timing_caveat,
         "sim": summary.sim,
-        "host": {"virtual_seconds": records.virtual_seconds, "host_seconds": records.host_seconds},
+        "host": {"virtual_seconds": records.virtual_seconds, "host_seconds": records.host_seconds,
+                 "busy_seconds": records.busy_seconds},
         "failed_runs": records.failed,
         "invalid_runs": records.invalid,
         "sessions": [{"name": session.name, "where": session.where,

@@ -131,7 +131,7 @@ void cut_slice(void);
 
 /* wait.c */
 bool waits_for_others(void);
-void end_wait(struct fiber *f);
+void end_wait(struct fiber *f, int64_t time);
 
 /* mainloop.c */
 bool main_loop_due(int64_t earliest);

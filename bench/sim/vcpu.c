@@ -160,8 +160,12 @@ static void collect_remote(void)
 	for (i = -1; i < n; i++) {
 		struct fiber *f = i < 0 ? main_fiber() : fiber_at(i);
 
+		/*
+		 * Such a wake-up comes at any moment of the host's. The time that all have reached is
+		 * not after any other wake-up still to come, so that it leaves no trace.
+		 */
 		if (atomic_exchange(&f->woken, false))
-			end_wait(f);
+			end_wait(f, global_time());
 	}
 }
 

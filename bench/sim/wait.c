@@ -18,8 +18,8 @@ bool waits_for_others(void)
 	return nr_waiting > 0;
 }
 
-/* @f is woken; called on the simulator's host thread. */
-void end_wait(struct fiber *f)
+/* @f is woken at @time; called on the simulator's host thread. */
+void end_wait(struct fiber *f, int64_t time)
 {
 	pthread_cond_t *cond = atomic_load(&f->cond);
 
@@ -29,8 +29,8 @@ void end_wait(struct fiber *f)
 	if (cond && cond != f->halt_cond)
 		nr_waiting--;
 	atomic_store(&f->cond, NULL);
-	if (f->slept && f->time < now())
-		f->time = now();
+	if (f->slept && f->time < time)
+		f->time = time;
 	make_host(f);
 }
 
@@ -46,7 +46,7 @@ static void wake_waiters(pthread_cond_t *cond)
 
 		if (atomic_load(&f->cond) == cond) {
 			if (on_fiber())
-				end_wait(f);
+				end_wait(f, now());
 			else
 				remote_wake(f);
 		} else if (f->halt_cond == cond && on_fiber()) {
