@@ -62,7 +62,7 @@ asm(".pushsection .text\n"
     ".size park_entry, . - park_entry\n"
     ".popsection\n");
 
-#define FRAME_WORDS	8	/* six registers, the return address, alignment */
+#define FRAME_WORDS	7	/* six registers and the return address */
 #define FRAME_ARGUMENT	4	/* rbx */
 #define FRAME_RETURN	6
 

@@ -3,6 +3,9 @@
  * QEMU's main loop. It runs timers and serves file descriptors, and sleeps in ppoll() between.
  * Here the vCPUs run while it sleeps, and its timeout is one in virtual time: when all executing
  * vCPUs have reached it, it is the main loop's turn. If every vCPU sleeps, time jumps there.
+ *
+ * A limit: when QEMU waits in a nested poll for a disk, it keeps its big lock, which a vCPU that gets
+ * the turn may want. The machines have no disks.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,10 +35,9 @@ bool main_loop_due(int64_t earliest)
 {
 	if (!polling)
 		return false;
-	if (deadline <= earliest && deadline != NEVER)
-		advance_global_time(deadline);
-	else if (earliest != NEVER)
-		advance_global_time(earliest);
+	/* if no vCPU executes there may be news that change the deadline: ppoll() looks first */
+	if (earliest != NEVER)
+		advance_global_time(deadline < earliest ? deadline : earliest);
 	return notified || earliest == NEVER || deadline <= earliest || next_check <= earliest;
 }
 
@@ -49,7 +51,8 @@ int64_t main_loop_next(void)
 
 /*
  * QEMU's threads tell the main loop by an eventfd (or a pipe) that there is something new, for
- * example an earlier timer.
+ * example an earlier timer. (So do its handlers of signals, at any point of a block; cutting the slice
+ * there may lose some instructions' time, when the machine is being ended.)
  */
 EXPORT ssize_t write(int fd, const void *buffer, size_t size)
 {

@@ -101,7 +101,7 @@ static bool number(const char *arg, double *value)
 
 	errno = 0;
 	*value = strtod(text, &end);
-	return !errno && end != text && !*end && *value >= 0;
+	return !errno && end != text && !*end && *value >= 0 && *value <= 1e12;
 }
 
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
@@ -139,8 +139,9 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 	}
 	if (!good)
 		return -1;
-	if (quantum < 1 || ips < 1e6 || ips > 1e12 || idle_exit < 0 || spin < 0) {
-		fputs("sim: error: the plugin needs quantum= (at least 1), ips= (1e6 to 1e12), idle_exit= and spin=\n",
+	if (quantum < 1 || quantum > 1e9 || ips < 1e6 || idle_exit < 0 || idle_exit > 1e9 ||
+	    spin < 0 || spin > 1e9) {
+		fputs("sim: error: the plugin needs quantum= (1 to 1e9), ips= (1e6 to 1e12), idle_exit= and spin= (0 to 1e9)\n",
 		      stderr);
 		return -1;
 	}

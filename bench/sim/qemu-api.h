@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The part of QEMU's plugin interface (version 4, QEMU 9.1 and later) that the simulator uses.
+ * The part of QEMU's plugin interface (version 3, QEMU 9.1 and later) that the simulator uses.
  * Debian ships the interface without its header, so the declarations are here; names and
  * meanings are those of QEMU's documentation, "QEMU TCG Plugins".
  */
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define QEMU_PLUGIN_API 4
+#define QEMU_PLUGIN_API 3
 
 typedef uint64_t qemu_plugin_id_t;
 

@@ -68,7 +68,7 @@ struct fiber {
 
 	/* virtual time up to the begin of the present slice */
 	int64_t time;
-	/* busy time since the start, for the statistics */
+	/* time of its instructions since the start, for the statistics */
 	int64_t busy;
 	/* plugin.c: instructions of the slice, counted upwards to SLICE_END; NULL in the main loop */
 	uint64_t *count;
@@ -80,7 +80,7 @@ struct fiber {
 
 /* The machine's parameters; set once, before the first vCPU runs. */
 struct sim_parameters {
-	int64_t quantum;	/* how far a vCPU may run ahead of the slowest */
+	int64_t quantum;	/* how far a slice may take a vCPU ahead of the slowest */
 	int64_t insn;		/* time of one instruction */
 	int64_t idle_exit;	/* from the wake-up of a sleeping vCPU to its next instruction */
 	int64_t spin;		/* time of one WFE or YIELD: how often a spinning CPU looks again */

@@ -8,8 +8,9 @@
  *  4. The vCPU with the smallest virtual time, until it is a quantum ahead of the next one, or
  *     until the next timer.
  *
- * So no vCPU is ever more than a quantum (and the last block) ahead of another that executes,
- * and one that runs alone runs at QEMU's full speed.
+ * So no vCPU is more than a quantum ahead of another that executes, but for its last block and one block
+ * for each time that all had to leave the guest since; and one that runs alone runs at QEMU's full
+ * speed.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -180,8 +181,9 @@ static void sleep_on_host(void)
 	struct pollfd fd = { .fd = host_wake_fd(), .events = POLLIN };
 	uint64_t count;
 
-	if (poll(&fd, 1, 10) > 0 && read(fd.fd, &count, sizeof(count)) < 0)
-		return;
+	/* the file descriptor does not block: somebody else may have read it */
+	while (poll(&fd, 1, 10) > 0 && read(fd.fd, &count, sizeof(count)) > 0)
+		;
 }
 
 /* Choose the next fiber and set its slice up. */
