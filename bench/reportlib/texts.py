@@ -9,7 +9,7 @@ import json
 from typing import Optional, Sequence
 
 from . import stats
-from .records import FIGURES
+from .records import FIGURES, Session
 from .summary import QEMU_WARNING, Row, Summary, row_figures, trace_figures
 
 COLUMNS = ("grps", "side", "time", "median interval", "%busy", "slice", "sched", "idle", "wake", "%find", "steal",
@@ -28,6 +28,12 @@ def show(value: Optional[float], form: str) -> str:
     return "-" if value is None else form % value
 
 
+def sessions_text(sessions: list[Session]) -> str:
+    """Their names, or how many there are if the names would fill lines."""
+    names = [session.name + ("" if session.record else " (its description is missing)") for session in sessions]
+    return ", ".join(names) if len(names) <= 6 else f"{len(names)}, from {names[0]} to {names[-1]}"
+
+
 def header(summary: Summary) -> list[tuple[str, str]]:
     """What was measured, on what: (what, value)."""
     sessions = summary.records.sessions
@@ -38,8 +44,7 @@ def header(summary: Summary) -> list[tuple[str, str]]:
         ("command", f"{summary.distinct('hackbench')}, {summary.distinct('hackbench_version')}"),
         ("patches", summary.distinct("project")),
         ("sides", ", ".join(side_text(summary, side) for side in summary.sides)),
-        ("sessions", ", ".join(session.name + ("" if session.record else " (its description is missing)")
-                               for session in sessions)),
+        ("sessions", sessions_text(sessions)),
     ]
     if summary.sim:
         lines.append(("time", summary.timing_caveat))
