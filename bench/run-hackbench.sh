@@ -104,13 +104,18 @@ for w in $(echo "${wanted:-off=NO_STEAL,on=STEAL}" | tr , ' '); do
 	sides="$sides$side "
 done
 
-# features_of LABEL: of that side
+# features_of LABEL: of that side, in one line
 features_of()
 {
 	for s in $sides; do
 		[ "${s%%=*}" != "$1" ] || echo "${s#*=}" | tr + ' '
 	done
 }
+
+case " $sides" in
+*" ${only:+$only=}"*) ;;
+*) wrong "no side is called $only (--only)" ;;
+esac
 
 for f in hackbench-table.awk llc.awk; do
 	[ -r "$dir/$f" ] || die "$dir/$f is missing; copy it beside $0"
@@ -123,6 +128,18 @@ if [ -n "$table" ]; then
 fi
 
 tmp='' running='' old_features='' old_schedstats='' mounted='' tracing='' old_buffer=''
+
+# trace_off: put everything of the tracing back
+trace_off()
+{
+	[ -n "$old_buffer" ] || return
+	echo 0 >"$tracing/tracing_on"
+	for e in $events; do
+		echo 0 >"$tracing/events/sched/$e/enable"
+	done
+	echo "$old_buffer" >"$tracing/buffer_size_kb"
+	old_buffer=
+}
 
 # restore: put back whatever was changed; on every way out.
 restore()
@@ -185,10 +202,17 @@ has()
 	return 1
 }
 
-# set_side LABEL: switch to its features
+# set_side LABEL: switch to its features; those that only other sides name are as they were found.
 set_side()
 {
-	for f in $(features_of "$1"); do
+	set_to=$(features_of "$1")
+	for f in $was; do
+		case " $set_to " in
+		*" ${f#NO_} "*|*" NO_${f#NO_} "*) ;;
+		*) set_to="$f $set_to" ;;
+		esac
+	done
+	for f in $set_to; do
 		{ echo "$f" >"$features"; } 2>/dev/null
 		has "$f" || die "$features does not show $f after writing it (is debugfs locked down?)"
 	done
@@ -424,17 +448,6 @@ one()
 	fi
 }
 
-# trace_off: put everything of the tracing back
-trace_off()
-{
-	[ -n "$old_buffer" ] || return
-	echo 0 >"$tracing/tracing_on"
-	for e in $events; do
-		echo 0 >"$tracing/events/sched/$e/enable"
-	done
-	echo "$old_buffer" >"$tracing/buffer_size_kb"
-	old_buffer=
-}
 events='sched_switch sched_wakeup sched_wakeup_new sched_migrate_task sched_process_exit'
 
 trace_on()

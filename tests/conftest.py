@@ -58,3 +58,20 @@ def tree(run, top):
     return pathlib.Path(
         subprocess.run([top / "scripts/get-kernel"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     )
+
+
+@pytest.fixture(scope="session")
+def sim_kernel(run, top):
+    """The kernel of the simulated machines, with the series applied."""
+    run(top / "scripts/apply")
+    return subprocess.run([top / "scripts/build", "--arch", "arm64", "--config", "guest,steal,sim"],
+                          stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def comparison(run, top, tmp_path_factory):
+    """What bench/in-sim says, and its directory: a small comparison on 4 CPUs in 2 LLCs and 2 nodes."""
+    out = tmp_path_factory.mktemp("comparison") / "out"
+    said = run(top / "bench/in-sim", "--machine", "2x2x1", "--groups", "1 2", "--loops", 100, "--runs", 2,
+               "--trace-loops", 20, "--out", out).stdout
+    return said, out

@@ -21,7 +21,7 @@ DATA = TOP / "tests/data"
 
 # What the collector may call apart from the shell's own commands: all of POSIX but mktemp, mount
 # and umount, which come with every Linux.
-TOOLS = "cat date dirname grep mktemp mount rm sed sleep sort tail tr umount uname wc".split()
+TOOLS = "cat date diff dirname grep mkdir mktemp mount mv rm sed sleep sort tail tr umount uname wc".split()
 
 SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
 AWKS = {"mawk": ["mawk"], "gawk": ["gawk", "--posix"], "busybox": ["busybox", "awk"]}
@@ -44,6 +44,17 @@ RUNS = {
              "busy": 1_800_000_000, "slices": 10_000, "newidle": 1_000_000, "steals": 52,
              "steal_ns": 1_000_000},
 }
+
+# Which side it is if this feature is set; a file holds only what was written last.
+SIDES = [("NO_STEAL", "off"), ("STEAL", "on")]
+
+EVENTS = "sched_switch sched_wakeup sched_wakeup_new sched_migrate_task sched_process_exit".split()
+SWITCHES = ["tracing_on", "buffer_size_kb"] + ["events/sched/%s/enable" % event for event in EVENTS]
+
+TRACE = """              sh-9     [001] .....     2.000100: tracing_mark_write: hackbench begins
+          <idle>-0     [000] d..2.     2.000200: sched_switch: prev_comm=swapper/0 prev_pid=0 next_pid=9
+              sh-9     [000] .....     2.345600: tracing_mark_write: hackbench ends
+"""
 
 # The counters of CPU c go up by STEP * (c - 1.5) more than RUNS says: the average is what it says.
 FAKE_HACKBENCH = '''#!%s
@@ -68,9 +79,23 @@ if loops == "1":
     print("Time: 0.003")
     sys.exit(0)
 assert read("proc/sys/kernel/sched_schedstats").strip() == "1", "schedstats are off"
-side = "off" if "NO_STEAL" in read("sys/kernel/debug/sched/features") else "on"
+set_to = read("sys/kernel/debug/sched/features").split()
+side = next(side for feature, side in conf["sides"] if feature in set_to)
 what = groups + " " + side
 run = conf["runs"][what]
+if loops == conf["traced_loops"]:
+    tracing = "sys/kernel/tracing/"
+    write("traced-with", " ".join(read(tracing + name).strip() for name in conf["switches"]))
+    text = "# tracer: nop\\n" + conf["trace"]
+    write(tracing + "trace", text)
+    if conf.get("hang") == "trace":
+        write("pids", str(os.getpid()))
+        time.sleep(300)
+    if conf.get("fail") == "trace":
+        print("Time: 0.001\\nfork: Resource temporarily unavailable")
+        sys.exit(7)
+    print("Time: 0.123")
+    sys.exit(0)
 count = json.loads(read("count.json"))
 count[what] = count.get(what, 0) + 1
 write("count.json", json.dumps(count))
@@ -141,7 +166,8 @@ class Machine:
             if not shutil.which(name):
                 pytest.skip(name + " is not installed")
         self.shell = [shutil.which(SHELLS[shell][0])] + SHELLS[shell][1:]
-        self.out = root / "out.raw"
+        self.out = root / "out"
+        self.raw = self.out / "runs.raw"
         self.bin = root / "bin"
         self.bin.mkdir()
         for tool in TOOLS:
@@ -188,7 +214,8 @@ class Machine:
         path.chmod(0o755)
 
     def configure(self, **conf):
-        self.put("conf.json", json.dumps({"runs": RUNS} | conf))
+        self.put("conf.json", json.dumps({"runs": RUNS, "sides": SIDES, "traced_loops": "20", "trace": TRACE,
+                                          "switches": SWITCHES} | conf))
 
     @property
     def features(self):
@@ -236,14 +263,14 @@ def dash_machine(tmp_path):
     return Machine(tmp_path, "dash-mawk")
 
 
-def rows(text):
+def rows(text, sides=("off", "on")):
     """The table as {"1 off": {"time": "8.084", ...}, ...}; for the last session if there are several."""
     found, names = {}, None
     for line in text.splitlines():
         fields = line.split()
         if fields[:2] == ["grps", "side"]:
             found, names = {}, fields
-        elif names and len(fields) == len(names) and fields[1] in ("off", "on"):
+        elif names and len(fields) == len(names) and fields[1] in sides:
             found[fields[0] + " " + fields[1]] = dict(zip(names[2:], fields[2:]))
     assert names, text
     return found
@@ -295,6 +322,7 @@ def test_more_than_busy(dash_machine):
     stdout, _ = dash_machine.collect(groups="1")
     assert rows(stdout)["1 on"]["%busy"] == "110.00" and "\n%busy above 100: " in stdout
     dash_machine.configure()
+    shutil.rmtree(dash_machine.out)
     assert "above 100" not in dash_machine.collect(groups="1")[0]
 
 
@@ -306,7 +334,7 @@ def test_uptime_where_there_is_no_timer_list(machine):
     (machine.root / "proc/timer_list").unlink()
     table = rows(machine.collect(groups="1")[0])
     assert table["1 off"]["%busy"] == "75.00"
-    assert "clock uptime" in machine.out.read_text()
+    assert "clock uptime" in machine.raw.read_text()
 
 
 @pytest.mark.parametrize("idle_search", [None, "version 2\ncpu0 1 2\n"])
@@ -327,7 +355,7 @@ def test_no_steal_counters(machine, idle_search):
 def test_records(machine):
     before = machine.get("proc/schedstat")
     machine.collect(runs=2)
-    text = machine.out.read_text()
+    text = machine.raw.read_text()
     sides = re.findall(r"^groups (\d)\nside (\w+)$", text, re.M)
     assert [g + s for g, s in sides] == ["1off", "1on", "2off", "2on", "1on", "1off", "2on", "2off"]
     session, first = text.split("end session\n")
@@ -407,8 +435,8 @@ def test_failing_hackbench(machine):
     assert "2 groups, on: hackbench failed with status 7: fork: Resource" in stderr
     assert "failed runs, not in the table: 2" in stdout
     assert set(rows(stdout)) == {"1 off", "1 on", "2 off"}
-    assert machine.out.read_text().count("\nside on\n") == 4
-    assert machine.out.read_text().count("\nexit 7\n") == 2
+    assert machine.raw.read_text().count("\nside on\n") == 4
+    assert machine.raw.read_text().count("\nexit 7\n") == 2
     machine.untouched()
 
 
@@ -419,7 +447,7 @@ def test_invalid_run(machine, conf, why):
     machine.configure(**{conf: "1 on"})
     stdout, stderr = machine.collect(groups="1", rc=1)
     assert "1 groups, on: not valid: " + why in stderr
-    assert "\nvalid %s\n" % why in machine.out.read_text()
+    assert "\nvalid %s\n" % why in machine.raw.read_text()
     assert "invalid runs, not in the table: 1" in stdout
     assert set(rows(stdout)) == {"1 off"}
     machine.untouched()
@@ -445,20 +473,22 @@ def test_more_than_nine_fields(machine):
 def test_truncated(every_machine, keep):
     m = every_machine
     m.collect(groups="1", runs=2)
-    text = m.out.read_text()
+    text = m.raw.read_text()
     at = text.rindex("\n" + keep)
-    m.out.write_text(text[:at + 1 + len(keep) + 3])
+    m.raw.write_text(text[:at + 1 + len(keep) + 3])
     stdout, stderr = m.run("--table", str(m.out))
     assert "the last record (run) is incomplete: ignored" in stderr
     assert rows(stdout)["1 off"]["runs"] == "1" and rows(stdout)["1 on"]["runs"] == "2"
-    # A second session in the same file is not harmed by it.
-    m.put("count.json", "{}")
+    # Another session in the same file makes up for it, and only for that.
+    m.put("count.json", '{"1 off": 1, "1 on": 2}')
     stdout, stderr = m.collect(groups="1", runs=2)
-    assert stdout.count("grps") == 1
-    assert rows(stdout)["1 off"]["runs"] == "2" and rows(stdout)["1 on"]["time"] == "5.969"
+    assert "1 runs; raw records go to" in stderr and "run 1/1: 1 groups, off" in stderr
     assert "incomplete run record before line" in stderr
-    stdout, _ = m.run("--table", str(m.out))
-    assert stdout.count("grps") == 2 and "description is missing" not in stdout
+    assert stdout.count("grps") == 1
+    assert {k: (v["time"], v["runs"]) for k, v in rows(stdout).items()} == {"1 off": ("8.100", "2"),
+                                                                             "1 on": ("5.969", "2")}
+    again, _ = m.run("--table", str(m.out))
+    assert again == stdout and "description is missing" not in stdout
 
 
 def test_table_of_nothing(machine):
@@ -503,22 +533,53 @@ def test_no_steal_here(machine):
 
 
 def copy_collector(where):
-    for name in ("run-hackbench.sh", "hackbench-table.awk"):
+    for name in ("run-hackbench.sh", "hackbench-table.awk", "llc.awk"):
         shutil.copy(TOP / "bench" / name, where / name)
     return where / "run-hackbench.sh"
 
 
-def test_no_steal_goes_to_qemu(machine):
-    machine.put(machine.features, "PLACE_LAG \n")
+@pytest.fixture
+def with_in_sim(machine):
+    """A collector beside an in-sim that only says what it was called with."""
     collector = copy_collector(machine.root)
-    _, stderr = machine.run(collector=collector, rc=3)
+    (machine.root / "in-sim").write_text('#!/bin/sh\nfor a; do echo "<$a>"; done\nexit 9\n')
+    (machine.root / "in-sim").chmod(0o755)
+    return collector
+
+
+def test_no_steal_goes_to_a_simulated_machine(machine, with_in_sim):
+    machine.put(machine.features, "PLACE_LAG \n")
+    stdout, stderr = machine.run(collector=with_in_sim, rc=9)
+    assert stdout == "" and "has no STEAL; going to a simulated machine" in stderr
+    stdout, _ = machine.run("--groups", "1 2", "--runs", "4", "--out", "a b", "--features", "x=NO_STEAL,STEAL",
+                            "--loops", "70", "--trace", "--trace-loops", "9", collector=with_in_sim, rc=9)
+    assert stdout.split("\n") == ["<--groups>", "<1 2>", "<--loops>", "<70>", "<--runs>", "<4>", "<--out>", "<a b>",
+                                  "<--features>", "<x=NO_STEAL,STEAL>", "<--trace-loops>", "<9>", ""]
+    assert not (machine.root / "a b").exists()
+
+
+@pytest.mark.parametrize("args", [("--machine", "2x4x1"), ("--kernel", "base,x=a b")])
+def test_machine_and_kernel_go_to_a_simulated_machine(machine, with_in_sim, args):
+    stdout, stderr = machine.run(*args, collector=with_in_sim, rc=9)
+    assert stdout.split("\n") == ["<%s>" % a for a in args] + [""]
+    assert "%s given; going to a simulated machine" % " ".join(args) in stderr
+    stdout, stderr = machine.run("--here", *args, collector=with_in_sim, rc=3)
+    assert stdout == "" and "%s given" % " ".join(args) in stderr
+    machine.untouched()
+
+
+def test_no_steal_and_no_checkout(machine):
+    machine.put(machine.features, "PLACE_LAG \n")
+    _, stderr = machine.run(collector=copy_collector(machine.root), rc=3)
     assert "has no STEAL; run this on a kernel with the patches" in stderr
-    (machine.root / "in-qemu").write_text('#!/bin/sh\nfor a; do echo "<$a>"; done\nexit 9\n')
-    (machine.root / "in-qemu").chmod(0o755)
-    stdout, stderr = machine.run(collector=collector, rc=9)
-    assert stdout == "" and "built and booted in QEMU" in stderr
-    stdout, _ = machine.run("--groups", "1 2", "--runs", "4", "--out", "a b", collector=collector, rc=9)
-    assert stdout.split("\n") == ["<--groups>", "<1 2>", "<--runs>", "<4>", "<--out>", "<a b>", ""]
+
+
+@pytest.mark.parametrize("name", ["hackbench-table.awk", "llc.awk"])
+def test_a_file_beside_it_is_missing(machine, name):
+    collector = copy_collector(machine.root)
+    (machine.root / name).unlink()
+    _, stderr = machine.run("--here", collector=collector, rc=1)
+    assert "/%s is missing; copy it beside" % name in stderr
 
 
 def test_not_root(pytestconfig):
@@ -552,8 +613,11 @@ def test_debugfs_is_mounted_and_unmounted(dash_machine, line, rc):
     assert m.get("last").split()[-1] == line
 
 
-@pytest.mark.parametrize("args", [["--what"], ["--runs"], ["--runs", "0"], ["--loops", "1x"],
-                                  ["--groups", "1 -2"], ["--groups", ""]])
+@pytest.mark.parametrize("args", [["--what"], ["--runs"], ["--runs", "0"], ["--loops", "1x"], ["--groups", "1 -2"],
+                                  ["--groups", ""], ["--trace-loops", "0", "--trace"], ["--first", "0", "--trace"],
+                                  ["--features", "=STEAL"], ["--features", "a=STEAL,a=NO_STEAL"],
+                                  ["--features", "a=b=c"], ["--features", "a/b=STEAL"], ["--only", "nobody"],
+                                  ["--runs", "05"]])
 def test_wrong_arguments(machine, args):
     _, stderr = machine.run("--here", *args, rc=2)
     assert "see --help" in stderr
@@ -565,122 +629,316 @@ def test_help(machine):
     assert "#" not in stdout and "LC_ALL" not in stdout
 
 
-# bench/in-qemu, among scripts that only say what they were called with. The guest's part is played
-# by the collector on the fake machine.
-FAKE_BOOT = """#!/bin/bash
-echo "boot $*" >>"$FAKE_ROOT/calls"
-while [ "$1" != -- ]; do
-	[ "$1" != --share ] || share=$2
-	shift
-done
-shift
-for a; do shift; a=${a//"/opt/"/"$FAKE_TOP/bench/"}; set -- "$@" "${a//"/share"/"$share"}"; done
-"$@" 2>&1
-status=$?
-[ ! -e "$FAKE_ROOT/crash" ] || { truncate -s -9 "$share/raw"; exit 125; }
-exit $status
-"""
+def order_of_runs(machine):
+    return [" ".join(r) for r in re.findall(r"^pair (\d+)\ngroups (\d+)\nside (\S+)$", machine.raw.read_text(), re.M)]
 
 
-@pytest.fixture
-def qemu(dash_machine):
-    m = dash_machine
-    for name in TOOLS + "sh env bash truncate mv".split():
-        if not (m.bin / name).exists():
-            (m.bin / name).symlink_to(shutil.which(name))
-    shutil.copytree(TOP / "bench", m.root / "top/bench")
-    (m.root / "top/scripts").mkdir()
-    shutil.copy(TOP / "scripts/lib.sh", m.root / "top/scripts")
-    for name, text in (("setup", "#!/bin/sh\necho setup\n"), ("apply", "#!/bin/sh\necho apply\n"),
-                       ("build", '#!/bin/sh\necho "build $*" >>"$FAKE_ROOT/calls"; echo "$FAKE_ROOT/image"\n'),
-                       ("boot", FAKE_BOOT)):
-        (m.root / "top/scripts" / name).write_text(text)
-        (m.root / "top/scripts" / name).chmod(0o755)
-
-    def start(*args):
-        (m.root / "tmp").mkdir(exist_ok=True)
-        env = {"PATH": str(m.bin), "FAKE_ROOT": str(m.root), "STEAL_PROC": str(m.root / "proc"), "HOME": "/",
-               "STEAL_SYS": str(m.root / "sys"), "TMPDIR": str(m.root / "tmp"),
-               "FAKE_TOP": str(m.root / "top")}
-        return subprocess.Popen([str(m.root / "top/bench/in-qemu"), *args], env=env, cwd=m.root, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-
-    def run(*args, rc=0):
-        process = start(*args)
-        stdout, stderr = process.communicate(timeout=60)
-        assert process.returncode == rc, stdout + stderr
-        assert not list(m.root.glob("**/.hackbench-*"))
-        return stdout, stderr
-
-    m.put("image", "")
-    m.in_qemu, m.start_in_qemu = run, start
-    return m
+def test_what_is_there_is_not_run_again(machine):
+    stdout, _ = machine.collect(groups="1", runs=2)
+    again, stderr = machine.collect(groups="1", runs=2)
+    assert again == stdout and "all runs are in" in stderr
+    assert machine.raw.read_text().count("begin session") == 1
+    # More groups and more pairs: only these are run.
+    _, stderr = machine.collect(groups="1 2", runs=3)
+    assert "8 runs; raw records go to" in stderr
+    assert order_of_runs(machine) == [
+        "1 1 off", "1 1 on", "2 1 on", "2 1 off",
+        "1 2 off", "1 2 on", "2 2 on", "2 2 off", "3 1 off", "3 1 on", "3 2 off", "3 2 on"]
 
 
-def test_in_qemu(qemu):
-    stdout, stderr = qemu.in_qemu("--arch", "arm64", "--smp", "2,threads=2", "--groups", "1 2", "--loops", "50")
-    calls = qemu.get("calls")
-    assert "build --arch arm64 --config guest,steal\n" in calls
-    assert "boot --arch arm64 --kernel %s/image --smp 2,threads=2 --timeout 345 " % qemu.root in calls
+def test_interrupted_session_and_its_rest_are_one_table(machine):
+    machine.configure(hang="2 off")
+    process = machine.start("--here", "--groups", "1 2", "--loops", "50", "--runs", "3", "--out", str(machine.out))
+    wait_for((machine.root / "pids").exists)
+    wait_for(lambda: machine.get("pids"))
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=30)
+    assert "to go on: --out %s" % machine.out in stderr
+    machine.configure()
+    machine.put("count.json", '{"1 off": 1, "1 on": 1}')
+    stdout, stderr = machine.collect(runs=3)
+    assert "10 runs; raw records go to" in stderr
+    assert machine.raw.read_text().count("begin session") == 2
     assert {k: " ".join(v.values()) for k, v in rows(stdout).items()} == EXPECTED
-    assert stdout.startswith("kernel:") and "apply" not in stdout and stdout.count("grps") == 1
-    assert stdout.splitlines()[-1].startswith("QEMU (TCG) guest: ")
-    assert "run 12/12: 2 groups" in stderr
-    raw, = qemu.root.glob("hackbench-*.raw")
-    assert "raw records: %s\n" % raw in stderr
-    assert raw.read_text().count("end run") == 12
-
-
-def test_in_qemu_appends(qemu):
-    for _ in range(2):
-        qemu.in_qemu("--groups", "1", "--loops", "50", "--runs", "1", "--out", "x.raw")
-    qemu.put("x.raw", qemu.get("x.raw")[:-3])
-    stdout, _ = qemu.in_qemu("--groups", "1", "--loops", "50", "--runs", "1", "--out", "x.raw")
     assert stdout.count("grps") == 1
-    table, stderr = qemu.run("--table", "x.raw")
-    assert table.count("grps") == 3 and "description is missing" not in table
-    assert "incomplete run record" in stderr
 
 
-def test_in_qemu_keeps_what_a_dying_guest_has_written(qemu):
-    qemu.put("crash", "")
-    stdout, stderr = qemu.in_qemu("--groups", "1", "--loops", "50", "--runs", "1", "--out", "x.raw", rc=125)
-    assert set(rows(stdout)) == {"1 off"}
-    assert "in the guest ended with status 125" in stderr and "incomplete" in stderr
-    assert "begin run" in qemu.get("x.raw")
+def test_failed_and_invalid_runs_are_run_again(machine):
+    machine.configure(fail="1 on", silent="1 off")
+    machine.collect(groups="1", rc=1)
+    machine.configure()
+    stdout, stderr = machine.collect(groups="1")
+    assert "2 runs; raw records" in stderr
+    assert "failed runs, not in the table: 1" in stdout and "invalid runs, not in the table: 1" in stdout
+    assert set(rows(stdout)) == {"1 off", "1 on"}
 
 
-def test_in_qemu_interrupted(qemu):
-    qemu.configure(hang="2 off")
-    process = qemu.start_in_qemu("--groups", "1 2", "--loops", "50", "--out", "x.raw")
-    wait_for((qemu.root / "pids").exists)
-    process.send_signal(signal.SIGINT)
-    # The fake boot does not pass signals on as the real one does.
-    wait_for(lambda: qemu.get("pids"))
-    for pid in map(int, qemu.get("pids").split()):
-        os.kill(pid, signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert not list(qemu.root.glob(".hackbench-*"))
-    assert "\nside on\n" in qemu.get("x.raw")
+@pytest.mark.parametrize("what", ["features", "loops", "boot"])
+def test_directory_of_another_comparison(machine, what):
+    machine.collect(groups="1")
+    before = machine.raw.read_text()
+    args = {"loops": "50", "features": "off=NO_STEAL,on=STEAL"}
+    if what == "boot":
+        machine.put("proc/cmdline", "console=ttyS0 nosmt\n")
+    else:
+        args[what] = {"loops": "60", "features": "on=STEAL,off=NO_STEAL"}[what]
+    _, stderr = machine.run("--here", "--groups", "1", "--runs", "2", "--out", str(machine.out), rc=1,
+                            *(word for key, value in args.items() for word in ("--" + key, value)))
+    assert "has runs of another machine, kernel or comparison" in stderr
+    assert machine.raw.read_text() == before
+    machine.untouched()
 
 
-@pytest.mark.parametrize("args", [["--arch", "sparc"], ["--runs", "0"], ["--loops"], ["--what"]])
-def test_in_qemu_wrong_arguments(qemu, args):
-    _, stderr = qemu.in_qemu(*args, rc=2)
-    assert "see --help" in stderr
-    assert not (qemu.root / "calls").exists()
+THREE = "base=NO_STEAL,st-1=STEAL,STEAL+NEXT_BUDDY"
+LABELS = ("base", "st-1", "STEAL+NEXT_BUDDY")
 
 
-def test_in_qemu_without_an_image(qemu):
-    (qemu.root / "image").unlink()
-    _, stderr = qemu.in_qemu(rc=1)
-    assert "printed no image" in stderr and "boot" not in qemu.get("calls")
+def three_sides(machine):
+    """Runs of three sides; the fake's file holds the last feature written, by which the fake knows the side."""
+    runs = {"1 base": RUNS["1 off"], "1 st-1": RUNS["1 on"], "1 STEAL+NEXT_BUDDY": RUNS["2 on"]}
+    machine.configure(runs=runs, sides=[("NO_STEAL", "base"), ("NEXT_BUDDY", "STEAL+NEXT_BUDDY"), ("STEAL", "st-1")])
+    return machine.run("--here", "--groups", "1", "--loops", "50", "--runs", "2", "--features", THREE,
+                       "--out", str(machine.out))
 
 
-def test_in_qemu_stops_when_a_step_fails(qemu):
-    (qemu.root / "top/scripts/apply").write_text("#!/bin/sh\nexit 1\n")
-    qemu.in_qemu(rc=1)
-    assert not (qemu.root / "calls").exists()
-    assert not list(qemu.root.glob("*.raw"))
+def test_three_sides(every_machine):
+    m = every_machine
+    stdout, _ = three_sides(m)
+    assert order_of_runs(m) == ["1 1 base", "1 1 st-1", "1 1 STEAL+NEXT_BUDDY",
+                                "2 1 STEAL+NEXT_BUDDY", "2 1 st-1", "2 1 base"]
+    table = rows(stdout, LABELS)
+    assert [table["1 " + s]["time"] for s in LABELS] == ["8.100", "5.969", "2.189"]
+    # All are compared with the first.
+    assert [table["1 " + s]["%speedup"] for s in LABELS] == ["-", "35.7", "269.9"]
+    assert [table["1 " + s]["overlap"] for s in LABELS] == ["-", "no", "no"]
+    lines = stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if "grps" in line)
+    assert len({len(line) for line in lines[start:start + 4]}) == 1, stdout
+    assert "\nsides base st-1 STEAL+NEXT_BUDDY \n" in m.raw.read_text()
+    assert "\nside_features STEAL+NEXT_BUDDY STEAL+NEXT_BUDDY\n" in m.raw.read_text()
+
+
+def test_features_of_the_other_sides_are_as_they_were_found(dash_machine):
+    """A side that does not name NEXT_BUDDY runs without it although another one has switched it on."""
+    three_sides(dash_machine)
+    tool = dash_machine.bin / "cat"
+    tool.unlink()
+    # set_side reads the file after each write
+    dash_machine.script("cat", '#!/bin/sh\ncase $1 in */features) read -r all <"$1"; echo "$all" >>"$FAKE_ROOT/seen";; esac\n'
+                        'exec %s "$@"\n' % shutil.which("cat"))
+    shutil.rmtree(dash_machine.out)
+    dash_machine.put("sys/kernel/debug/sched/features", "PLACE_LAG STEAL NO_NEXT_BUDDY \n")
+    three_sides(dash_machine)
+    # each written feature is read at once, and the last one again by the run's snapshots
+    seen = [line.strip() for line in dash_machine.get("seen").splitlines()]
+    seen = [feature for i, feature in enumerate(seen) if seen[i - 1] != feature]
+    assert "NEXT_BUDDY" in seen
+    for i, feature in enumerate(seen):
+        if feature == "NEXT_BUDDY":
+            assert seen[i + 1] == "NO_NEXT_BUDDY" or seen[i + 1:i + 3] == ["STEAL", "NEXT_BUDDY"], seen
+
+
+def test_only_one_side_and_another_first_number(machine):
+    _, stderr = machine.run("--here", "--groups", "1", "--loops", "50", "--runs", "2", "--first", "4", "--only", "on",
+                            "--out", str(machine.out))
+    assert "2 runs; raw records" in stderr
+    assert order_of_runs(machine) == ["4 1 on", "5 1 on"]
+    # The other side, into the same directory, as if on another kernel.
+    stdout, _ = machine.run("--here", "--groups", "1", "--loops", "50", "--runs", "2", "--first", "4", "--only", "off",
+                            "--out", str(machine.out))
+    assert order_of_runs(machine)[2:] == ["4 1 off", "5 1 off"]
+    assert set(rows(stdout)) == {"1 off", "1 on"}
+
+
+def test_first_decides_which_side_goes_first(machine):
+    machine.run("--here", "--groups", "1", "--loops", "50", "--runs", "1", "--first", "4", "--out", str(machine.out))
+    assert order_of_runs(machine) == ["4 1 on", "4 1 off"]
+
+
+# busybox's shell would call its own cat.
+def test_clock_is_read_between_the_counters(dash_machine):
+    """Reading the counters takes an hour here, and is no part of the run's 10 s."""
+    m = dash_machine
+    (m.bin / "cat").unlink()
+    m.script("cat", '#!/bin/sh\nt=$FAKE_ROOT/proc/timer_list\n'
+             '[ ! -e "$t" ] || { { read -r _; read -r _ _ at _; } <"$t"\n'
+             'echo "Timer List Version: v0.11\nnow at $((at + 3600000000000)) nsecs" >"$t"; }\n'
+             'exec %s "$@"\n' % shutil.which("cat"))
+    table = rows(m.collect(groups="1")[0])
+    assert table["1 off"]["%busy"] == "75.00" and table["1 on"]["%busy"] == "96.80"
+
+
+# Traces, with a tracefs of plain files: what is written to one replaces what was there.
+@pytest.fixture
+def traced(machine):
+    tracing = "sys/kernel/tracing/"
+    machine.put(tracing + "tracing_on", "1\n")
+    machine.put(tracing + "buffer_size_kb", "7 (expanded: 1408)\n")
+    machine.put(tracing + "trace", "")
+    machine.put(tracing + "trace_marker", "")
+    machine.put(tracing + "trace_clock", "[local] global counter mono\n")
+    for event in EVENTS:
+        machine.put(tracing + "events/sched/%s/enable" % event, "0\n")
+    for c in range(4):
+        machine.put(tracing + "per_cpu/cpu%d/stats" % c,
+                    "entries: 9\noverrun: %d\ncommit overrun: 0\nbytes: 999\ndropped events: 1\nread events: 7\n" % c)
+    machine.tracing = machine.root / tracing
+
+    def trace(*args, **more):
+        return machine.run("--here", "--groups", "1", "--trace", "--trace-loops", "20", "--out", str(machine.out),
+                           *args, **more)
+
+    def off():
+        assert [(machine.tracing / s).read_text().strip() for s in SWITCHES] == ["0", "1408"] + ["0"] * len(EVENTS)
+        machine.untouched()
+
+    machine.trace, machine.tracing_is_off = trace, off
+    return machine
+
+
+def test_traces(traced):
+    stdout, stderr = traced.trace("--loops", "50", "--runs", "1")
+    assert set(rows(stdout)) == {"1 off", "1 on"} and "traced run, 1 groups, on: done" in stderr
+    assert sorted(p.name for p in traced.out.iterdir()) == ["runs.raw", "trace-1-off.txt", "trace-1-on.txt"]
+    session = re.search("^begin session (.*)$", traced.raw.read_text(), re.M)[1]
+    for side in ("off", "on"):
+        head, _, rest = (traced.out / ("trace-1-%s.txt" % side)).read_text().partition("# tracer: nop\n")
+        assert head.splitlines() == [
+            "#: session " + session, "#: groups 1", "#: side " + side, "#: loops 20", "#: cpus 4", "#: clock local",
+            "#: begin 2.000100", "#: end 2.345600", "#: overruns %d" % (0 + 1 + 2 + 3 + 4)]
+        assert rest == TRACE
+    # With everything on while hackbench ran.
+    assert traced.get("traced-with").split() == ["1", "4096"] + ["1"] * len(EVENTS)
+    assert (traced.tracing / "trace_marker").read_text() == "hackbench ends\n"
+    traced.tracing_is_off()
+
+
+def test_traces_only(traced):
+    """--runs 0: no table, and what is there is not traced again."""
+    stdout, _ = traced.trace("--runs", "0")
+    assert stdout == "" and (traced.out / "trace-1-on.txt").exists()
+    assert "begin run" not in traced.raw.read_text()
+    (traced.out / "trace-1-on.txt").write_text("mine")
+    (traced.out / "trace-1-off.txt").unlink()
+    _, stderr = traced.trace("--runs", "0")
+    assert (traced.out / "trace-1-on.txt").read_text() == "mine"
+    assert "1 groups, off: done" in stderr and "1 groups, on: done" not in stderr
+    (traced.out / "trace-1-on.txt").unlink()
+    (traced.out / "trace-1-off.txt").unlink()
+    traced.trace("--runs", "0", "--only", "on")
+    assert [p.name for p in traced.out.glob("trace-*")] == ["trace-1-on.txt"]
+
+
+def test_trace_interrupted(traced):
+    traced.configure(hang="trace")
+    process = traced.start("--here", "--groups", "1", "--runs", "0", "--trace", "--trace-loops", "20", "--out",
+                           str(traced.out))
+    wait_for((traced.root / "pids").exists)
+    wait_for(lambda: traced.get("pids"))
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 143, stdout + stderr
+    wait_for(lambda: gone(int(traced.get("pids"))))
+    assert not list(traced.out.glob("trace-*"))
+    traced.tracing_is_off()
+
+
+def test_trace_of_a_failing_hackbench(traced):
+    traced.configure(fail="trace")
+    _, stderr = traced.trace("--runs", "0", rc=1)
+    assert "traced run, 1 groups, off: hackbench failed with status 7: fork: Resource" in stderr
+    assert not list(traced.out.glob("trace-*"))
+    traced.tracing_is_off()
+
+
+def test_trace_events_in_use(traced):
+    enable = traced.tracing / "events/sched/sched_migrate_task/enable"
+    enable.write_text("1\n")
+    _, stderr = traced.trace("--runs", "0", rc=1)
+    assert "sched_migrate_task is in use; --trace needs the trace for itself" in stderr
+    assert enable.read_text() == "1\n" and (traced.tracing / "tracing_on").read_text() == "1\n"
+    traced.untouched()
+
+
+def test_no_trace_events(traced):
+    shutil.rmtree(traced.tracing / "events")
+    _, stderr = traced.trace("--runs", "0", rc=1)
+    assert "no scheduler trace events, for --trace" in stderr
+    traced.untouched()
+
+
+# The scheduler's last-level caches: bench/llc.awk, and the topology that is made with it.
+def llc(awk, flags, schedstat):
+    """{cpu: list} for LLC flags in {cpu: [domain numbers]} and lines of /proc/schedstat."""
+    name = "/sys/kernel/debug/sched/domains/cpu%d/domain%d/flags:SD_BALANCE_NEWIDLE SD_SHARE_LLC SD_PREFER_SIBLING \n"
+    text = "".join(name % (cpu, domain) for cpu in flags for domain in flags[cpu]) + schedstat
+    if not shutil.which(AWKS[awk][0]):
+        pytest.skip(AWKS[awk][0] + " is not installed")
+    done = subprocess.run([*AWKS[awk], "-f", str(TOP / "bench/llc.awk")], input=text, text=True, capture_output=True,
+                          check=True)
+    assert done.stderr == ""
+    return dict(line.split(" ") for line in done.stdout.splitlines())
+
+
+def schedstat(domains, version=17):
+    """Lines as of /proc/schedstat for {cpu: [masks of its domains]}."""
+    text = "version %d\ntimestamp 1\n" % version
+    for cpu, masks in domains.items():
+        text += "cpu%d 0 0 1 2 3 4 5 6 7\n" % cpu
+        for i, mask in enumerate(masks):
+            text += "domain%d %s%s 1 2 3\n" % (i, "MC " if version >= 17 else "", mask)
+    return text
+
+
+@pytest.mark.parametrize("awk", AWKS)
+class TestLlc:
+    @pytest.mark.parametrize("version", [15, 16, 17])
+    def test_several(self, awk, version):
+        domains = {c: ["03" if c < 2 else "0c" if c < 4 else "f0", "ff"] for c in range(8)}
+        assert llc(awk, {c: [0] for c in range(8)}, schedstat(domains, version)) == {
+            "cpu%d" % c: "0-1" if c < 2 else "2-3" if c < 4 else "4-7" for c in range(8)}
+
+    def test_widest_domain_with_the_flag(self, awk):
+        """SMT below and a node above, the flag in the lower two, the higher one read first."""
+        domains = {0: ["3", "f", "ff"], 1: ["3", "f", "ff"]}
+        assert llc(awk, {0: [1, 0], 1: [0, 1]}, schedstat(domains)) == {"cpu0": "0-3", "cpu1": "0-3"}
+
+    def test_more_than_64_cpus(self, awk):
+        domains = {0: ["00000000,00000000,000fffff"], 45: ["00000000,000fffff,fff00000"],
+                   95: ["ffff0000,00000000,00000000"], 64: ["00000001,80000000,00000000"]}
+        assert llc(awk, {c: [0] for c in domains}, schedstat(domains)) == {
+            "cpu0": "0-19", "cpu45": "20-51", "cpu95": "80-95", "cpu64": "63-64"}
+
+    def test_holes(self, awk):
+        assert llc(awk, {0: [0]}, schedstat({0: ["00000000,80010115"]})) == {"cpu0": "0,2,4,8,16,31"}
+
+    def test_more_than_ten_domains_and_cpus_of_like_names(self, awk):
+        """cpu1 is not cpu11, domain1 is not domain10."""
+        domains = {1: ["2"] * 10 + ["f0002"], 11: ["800", "c00"] + ["fff"] * 9}
+        assert llc(awk, {1: [10], 11: [1]}, schedstat(domains)) == {"cpu1": "1,16-19", "cpu11": "10-11"}
+
+    def test_cpu_alone_in_its_cache(self, awk):
+        domains = {0: ["3"], 1: ["3"], 2: ["7"]}
+        assert llc(awk, {0: [0], 1: [0]}, schedstat(domains)) == {"cpu0": "0-1", "cpu1": "0-1", "cpu2": "2"}
+
+    def test_nothing_known(self, awk):
+        assert llc(awk, {}, schedstat({0: ["3"], 1: ["3"]})) == {}
+        assert llc(awk, {}, schedstat({0: []})) == {}
+
+
+def test_llc_of_the_scheduler_goes_before_that_of_the_caches(machine):
+    flags = "SD_BALANCE_NEWIDLE SD_SHARE_LLC \n"
+    for c in range(4):
+        for d in range(2):
+            machine.put("sys/kernel/debug/sched/domains/cpu%d/domain%d/flags" % (c, d), flags)
+    machine.collect(groups="1")
+    # domain1 spans all four, whatever cache/index3 says
+    assert re.findall("^topology cpu . .* llc (.*) node", machine.raw.read_text(), re.M) == ["0-3"] * 4
+    assert "\nllcs 1\n" in machine.raw.read_text()
+
+
+def test_no_caches_and_no_domains(machine):
+    for c in range(4):
+        shutil.rmtree(machine.root / ("sys/devices/system/cpu/cpu%d/cache" % c))
+    machine.collect(groups="1")
+    assert "\nllcs unknown\n" in machine.raw.read_text()

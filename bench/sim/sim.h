@@ -92,6 +92,7 @@ struct sim_statistics {
 	uint64_t wakes;		/* vCPUs woken from their halt condition */
 	uint64_t exclusive;	/* waits of vCPUs for each other (TLB maintenance) */
 	uint64_t main_loop;	/* turns of the main loop */
+	uint64_t late;		/* turns that began before the machine's time: such a wait was too long */
 	uint64_t warps;		/* all vCPUs asleep: time jumped to the next timer */
 };
 

@@ -217,6 +217,7 @@ static struct fiber *choose(void)
 		length = main_loop_next();
 	length -= f->time;
 	start_slice(f, length < LONGEST_SLICE ? length : LONGEST_SLICE);
+	sim_stats.late += f->time < global_time();
 	sim_stats.slices++;
 	return f;
 }
