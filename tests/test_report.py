@@ -25,7 +25,7 @@ import scipy.stats  # noqa: E402
 
 TOP = Path(__file__).resolve().parent.parent
 REPORT = TOP / "bench/report"
-QEMU = TOP / "Documentation/results/qemu-2cpu.raw"
+QEMU = TOP / "tests/data/hackbench-qemu-2cpu.raw"
 SIM = TOP / "tests/data/report-sim.raw"
 
 sys.path.insert(0, str(TOP / "bench"))
