@@ -457,12 +457,14 @@ trace_on()
 	done
 	if [ ! -e "$tracing/tracing_on" ]; then
 		tracing=$sys/kernel/tracing
-		mount -t tracefs tracefs "$tracing" 2>/dev/null || die "$tracing: no tracefs; the kernel needs CONFIG_FTRACE and trace events for --trace"
+		mount -t tracefs tracefs "$tracing" 2>/dev/null ||
+			die "$tracing: no tracefs; the kernel needs CONFIG_FTRACE and trace events for --trace"
 		mounted="$mounted $tracing"
 	fi
 	[ -e "$tracing/events/sched/sched_switch/enable" ] || die "$tracing: no scheduler trace events, for --trace"
 	for e in $events; do
-		[ "$(cat "$tracing/events/sched/$e/enable")" = 0 ] || die "$tracing/events/sched/$e is in use; --trace needs the trace for itself"
+		[ "$(cat "$tracing/events/sched/$e/enable")" = 0 ] ||
+			die "$tracing/events/sched/$e is in use; --trace needs the trace for itself"
 	done
 	# with "(expanded: N)" while the buffer is still the small one of the boot
 	old_buffer=$(sed 's/.*expanded: \([0-9]*\).*/\1/' "$tracing/buffer_size_kb")

@@ -72,7 +72,7 @@ static void check_host(void)
 {
 	if (getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE_BIT)
 		return;
-	fputs("sim: error: this host cannot set the thread pointer in user space (FSGSBASE: Linux 5.9 and a CPU since 2012)\n",
+	fputs("sim: error: this host cannot set the thread pointer in user space (FSGSBASE; needs Linux 5.9)\n",
 	      stderr);
 	exit(1);
 }

@@ -167,7 +167,8 @@ void write_status(bool final)
 			  busy / 1e12);
 	if (final)
 		length += snprintf(text + length, sizeof(text) - length,
-				   "slices %lu\nspins %lu\nwakes %lu\nexclusive %lu\nmain_loop %lu\nlate %lu\nwarps %lu\n",
+				   "slices %lu\nspins %lu\nwakes %lu\nexclusive %lu\n"
+				   "main_loop %lu\nlate %lu\nwarps %lu\n",
 				   sim_stats.slices, sim_stats.spins, sim_stats.wakes,
 				   sim_stats.exclusive, sim_stats.main_loop, sim_stats.late,
 				   sim_stats.warps);
