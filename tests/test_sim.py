@@ -111,6 +111,18 @@ def test_compiles_without_a_warning(tmp_path, compiler):
     assert stderr == "" and (tmp_path / "sim.so").stat().st_size > 10000
 
 
+@pytest.mark.parametrize("compiler,runner", [("gcc", ()), ("aarch64-linux-gnu-gcc", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"))])
+def test_fibers_keep_what_is_theirs(tmp_path, compiler, runner):
+    """Registers, stack and thread-local storage, over thousands of switches, for both kinds of hosts."""
+    if os.uname().machine != "x86_64" and runner:
+        pytest.skip("this host is an arm64 one already")
+    parts = [TOP / "bench/sim" / (name + ".c") for name in ("vcpu", "clock", "fiber", "wait", "mainloop")]
+    call(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I", TOP / "bench/sim", "-o", tmp_path / "fibers",
+         TOP / "tests/fibers.c", *parts, "-ldl", "-pthread")
+    stdout, _ = call(*runner, tmp_path / "fibers", env={**os.environ, "SIM_ENABLE": "1"}, timeout=60)
+    assert stdout == "1000 rounds of 5 threads\n"
+
+
 # bench/in-sim, with a machine that only says what it was called with and sends what the collector would send.
 
 FAKE_MACHINE = '''#!%s
