@@ -408,6 +408,7 @@ def test_one_of_two_kernels_fails(bench):
     (["--idle-exit", "x"], "--idle-exit 'x'"),
     (["--machine", "1x2"], "--machine '1x2' is not"),
     (["--kernel", "a/b=x"], "'a/b' cannot be a label"),
+    (["--features", "STEAL,a b"], "not a side: a b (--features)"),
     (["--kernel", "base,patched", "--features", "STEAL"], "either several kernels or --features"),
     (["--kernel", "x=patched,x=base"], "two kernels are called x"),
 ])
