@@ -14,14 +14,10 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import matplotlib.image
+import numpy
 import pytest
-
-for needed in ("numpy", "scipy", "matplotlib"):
-    pytest.importorskip(needed, reason="apt-get install python3-" + needed)
-
-import matplotlib.image  # noqa: E402
-import numpy  # noqa: E402
-import scipy.stats  # noqa: E402
+import scipy.stats
 
 TOP = Path(__file__).resolve().parent.parent
 REPORT = TOP / "bench/report"
