@@ -10,6 +10,11 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parent.parent
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: takes long; scripts/check runs it with --full only")
+    config.addinivalue_line("markers", "mutants: a planted defect; scripts/check runs it with --mutants or --full only")
+
+
 @pytest.fixture(scope="session")
 def top():
     """The checkout."""
@@ -44,11 +49,21 @@ def run():
     return run
 
 
+def named(top, extra):
+    lines = (line.split("#")[0].strip() for line in (top / "series").read_text().splitlines())
+    return [top / "patches" / line for line in lines if line and line.startswith("extra/") == extra]
+
+
 @pytest.fixture(scope="session")
 def series(top):
-    """The patches named in the file series, in order, as paths."""
-    lines = (line.split("#")[0].strip() for line in (top / "series").read_text().splitlines())
-    return [top / "patches" / line for line in lines if line]
+    """The patches named in the file series, in order, as paths; without the extra ones."""
+    return named(top, False)
+
+
+@pytest.fixture(scope="session")
+def extras(top):
+    """The extra patches, likewise."""
+    return named(top, True)
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +73,24 @@ def tree(run, top):
     return pathlib.Path(
         subprocess.run([top / "scripts/get-kernel"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     )
+
+
+def worktree(top, *arguments):
+    """The path that scripts/worktree prints for these arguments."""
+    done = subprocess.run([top / "scripts/worktree", *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return pathlib.Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def base_tree(top):
+    """A kernel tree without the series."""
+    return worktree(top, "base", "--upto", "0")
+
+
+@pytest.fixture(scope="session")
+def extra_tree(top):
+    """A kernel tree with the series and the extra patches."""
+    return worktree(top, "extra", "--extra")
 
 
 @pytest.fixture(scope="session")

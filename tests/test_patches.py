@@ -16,34 +16,38 @@ CHECKPATCH_ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize("arch", ["x86_64", "arm64"])
+@pytest.mark.parametrize("arch, config", [("x86_64", "guest,steal"), ("arm64", "guest,steal"),
+                                          ("i386", "guest,steal,matrix/i386")], ids=["x86_64", "arm64", "i386"])
 @pytest.mark.parametrize("count", range(10))
-def test_prefix_builds_without_warning(run, top, series, count, arch):
+def test_prefix_builds_without_warning(run, top, series, count, arch, config):
     """kernel/sched of the base and of each prefix of the series, with W=1."""
     assert len(series) == 9
     run(top / "scripts/apply", "--upto", count)
-    run(top / "scripts/build", "--arch", arch, "--config", "guest,steal", "--objects", "kernel/sched")
+    run(top / "scripts/build", "--arch", arch, "--config", config, "--objects", "kernel/sched")
 
 
-def test_git_am_and_quilt_give_the_same(run, top, tree, series, tmp_path):
-    """git am as the README has it, and quilt, on two pristine copies: the same files."""
+def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path):
+    """git am as the README has it, and quilt, on two pristine copies: the same files. With the extra patches, too."""
     version = re.search(r"^version=(.*)$", (top / "base").read_text(), re.M).group(1)
-    for name in ("am", "quilt"):
+    for name in ("am", "quilt", "extra"):
         run("git", "clone", "-q", "--shared", "--branch", f"v{version}", tree, tmp_path / name)
     ident = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
     run("git", *ident, "am", "-q", *series, cwd=tmp_path / "am")
     run(top / "scripts/apply", "--quilt", "--tree", tmp_path / "quilt")
     run("diff", "-r", "--exclude=.git", "--exclude=.pc", tmp_path / "am", tmp_path / "quilt")
     run("diff", "-r", "--exclude=.git", tmp_path / "am", tree)
+    run("git", *ident, "am", "-q", *extras, cwd=tmp_path / "am")
+    run(top / "scripts/apply", "--extra", "--quilt", "--tree", tmp_path / "extra")
+    run("diff", "-r", "--exclude=.git", "--exclude=.pc", tmp_path / "am", tmp_path / "extra")
 
 
-def test_checkpatch(run, tree, series):
+def test_checkpatch(run, tree, series, extras):
     # Debian's python3 has the modules that checkpatch's helpers and codespell need.
     environment = {**os.environ, "PATH": "/usr/bin:" + os.environ["PATH"]}
     words = run("/usr/bin/python3", "-c", "import codespell_lib, os; "
                 "print(os.path.join(os.path.dirname(codespell_lib.__file__), 'data/dictionary.txt'))").stdout.strip()
     found = []
-    for patch in series:
+    for patch in series + extras:
         out = run("scripts/checkpatch.pl", "--strict", "--codespell", "--codespellfile", words, "--terse",
                   "--show-types", "--no-summary", patch, cwd=tree, check=False, env=environment).stdout
         for line in out.splitlines():
@@ -76,13 +80,13 @@ def test_maintainers_snippet(run, top, tree, tmp_path):
     assert "STEALING" not in complaints, complaints
 
 
-def test_cover_letter_and_authorship(series, top):
+def test_cover_letter_and_authorship(series, extras, top):
     """Credits and message ids are in the cover letter; nobody is signed for who did not sign."""
     cover = (top / "patches/0000-cover-letter.patch").read_text()
     for need in ("1541767840-93588-1-git-send-email-steven.sistare@oracle.com",
                  "20260320055920.2518389-1-chenjinghuang2@huawei.com", "base-commit:"):
         assert need in cover
-    for patch in series:
+    for patch in series + extras:
         # Long header lines are folded.
         header, message = patch.read_text().split("\n\n", 1)
         author = re.search(r"^From: (.*(?:\n .*)*)", header, re.M).group(1).replace("\n", "")

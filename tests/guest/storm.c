@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Usage: storm KIND TASKS FILE
+ *
+ * Starts TASKS tasks which compute and sleep in turn, for random times below 1 ms, and until FILE
+ * exists does something to a random one of them every 300 us:
+ *
+ *	plain		nothing
+ *	affinity	allows it a random set of CPUs
+ *	classes		makes it SCHED_OTHER or SCHED_BATCH with a random nice value, SCHED_IDLE,
+ *			SCHED_FIFO, SCHED_RR or SCHED_DEADLINE
+ *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
+ *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
+ *
+ * Then tells the tasks to end and prints "storm KIND operations N", for fifo and deadline the bursts and
+ * for plain the naps. Each task has 60 s to end; one that does not is lost: its number is printed, and the
+ * exit status is 1. It is 2 for a wrong call, 3 if no operation was ever possible: "unsupported" is printed.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE		62
+#endif
+enum { COOKIE_CREATE = 1, COOKIE_SHARE_TO = 2, COOKIE_SHARE_FROM = 3 };
+
+#ifndef SCHED_DEADLINE
+#define SCHED_DEADLINE		6
+#endif
+
+/* The kernel's struct sched_attr; C libraries begin to have one of that name. */
+struct attr {
+	uint32_t size;
+	uint32_t policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime;
+	uint64_t deadline;
+	uint64_t period;
+};
+
+struct shared {
+	_Atomic int stop;
+	_Atomic long bursts;
+};
+
+static struct shared *shared;
+static uint64_t seed;
+
+static unsigned int below(unsigned int n)
+{
+	seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
+	return (seed >> 33) % n;
+}
+
+static int64_t now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000LL + t.tv_nsec / 1000;
+}
+
+static void nap_us(unsigned int us)
+{
+	struct timespec t = { us / 1000000, us % 1000000 * 1000L };
+
+	nanosleep(&t, NULL);
+}
+
+static void compute_us(unsigned int us)
+{
+	int64_t end = now_us() + us;
+
+	while (now_us() < end)
+		;
+}
+
+static int set_attr(pid_t pid, struct attr *a)
+{
+	a->size = sizeof(*a);
+	return syscall(SYS_sched_setattr, pid, a, 0);
+}
+
+static int set_deadline(pid_t pid)
+{
+	struct attr a = {
+		.policy = SCHED_DEADLINE,
+		.runtime = 1000000, .deadline = 5000000, .period = 10000000,
+	};
+
+	return set_attr(pid, &a);
+}
+
+static int set_class(pid_t pid)
+{
+	struct attr a = { 0 };
+
+	switch (below(6)) {
+	case 0: a.policy = SCHED_OTHER; a.nice = (int)below(40) - 20; break;
+	case 1: a.policy = SCHED_BATCH; a.nice = (int)below(40) - 20; break;
+	case 2: a.policy = SCHED_IDLE; break;
+	case 3: a.policy = SCHED_FIFO; a.priority = 1 + below(50); break;
+	case 4: a.policy = SCHED_RR; a.priority = 1 + below(50); break;
+	case 5: return set_deadline(pid);
+	}
+	return set_attr(pid, &a);
+}
+
+static int set_affinity(pid_t pid)
+{
+	int cpu, nr = sysconf(_SC_NPROCESSORS_CONF);
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (cpu = 0; cpu < nr; cpu++) {
+		if (below(3) == 0)
+			CPU_SET(cpu, &set);
+	}
+	return sched_setaffinity(pid, sizeof(set), &set);
+}
+
+/* A cookie is taken from another task, or given on, by way of the one who asks: this one. */
+static int set_cookie(pid_t pid, pid_t other)
+{
+	switch (below(4)) {
+	case 0:
+		return prctl(PR_SCHED_CORE, COOKIE_CREATE, pid, 0 /* a thread */, 0);
+	case 1:
+		if (prctl(PR_SCHED_CORE, COOKIE_SHARE_FROM, other, 0, 0))
+			return -1;
+		break;
+	}
+	return prctl(PR_SCHED_CORE, COOKIE_SHARE_TO, pid, 0, 0);
+}
+
+static void task(const char *kind, int nr)
+{
+	struct sched_param fifo = { .sched_priority = 10 };
+	int bursts = 0;
+
+	seed = 1000003 * nr;
+	if (!strcmp(kind, "fifo"))
+		bursts = sched_setscheduler(0, SCHED_FIFO, &fifo) ? -1 : 1;
+	else if (!strcmp(kind, "deadline"))
+		bursts = set_deadline(0) ? -1 : 1;
+	else if (!strcmp(kind, "plain"))
+		bursts = 1;
+	while (!atomic_load(&shared->stop)) {
+		compute_us(below(700));
+		if (below(8) == 0)
+			sched_yield();
+		else
+			nap_us(below(1000));
+		if (bursts > 0)
+			atomic_fetch_add(&shared->bursts, 1);
+	}
+	exit(0);
+}
+
+/* Wait for all; returns how many are lost. */
+static int collect(pid_t *pids, int nr)
+{
+	int64_t end = now_us() + 60 * 1000000LL;
+	int i, left = nr;
+
+	while (left && now_us() < end) {
+		for (i = 0; i < nr; i++) {
+			if (pids[i] && waitpid(pids[i], NULL, WNOHANG) == pids[i]) {
+				pids[i] = 0;
+				left--;
+			}
+		}
+		nap_us(10000);
+	}
+	for (i = 0; i < nr; i++) {
+		if (pids[i])
+			printf("lost task %d\n", pids[i]);
+	}
+	return left;
+}
+
+int main(int argc, char **argv)
+{
+	struct sched_param fifo = { .sched_priority = 60 };
+	long operations = 0;
+	const char *kind;
+	pid_t *pids;
+	int i, nr, failed;
+
+	if (argc != 4 || (nr = atoi(argv[2])) < 1) {
+		fprintf(stderr, "usage: storm KIND TASKS FILE\n");
+		return 2;
+	}
+	kind = argv[1];
+	seed = getpid();
+	pids = calloc(nr, sizeof(*pids));
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!pids || shared == MAP_FAILED) {
+		perror("storm");
+		return 1;
+	}
+	for (i = 0; i < nr; i++) {
+		pids[i] = fork();
+		if (pids[i] < 0) {
+			perror("storm: fork");
+			return 1;
+		}
+		if (!pids[i])
+			task(kind, i + 1);
+	}
+	/* Above the tasks, or they would keep it from its work. */
+	sched_setscheduler(0, SCHED_FIFO, &fifo);
+
+	while (access(argv[3], F_OK)) {
+		pid_t pid = pids[below(nr)];
+
+		nap_us(300);
+		if (!strcmp(kind, "affinity"))
+			failed = set_affinity(pid);
+		else if (!strcmp(kind, "classes"))
+			failed = set_class(pid);
+		else if (!strcmp(kind, "cookies"))
+			failed = set_cookie(pid, pids[below(nr)]);
+		else
+			failed = 1;
+		if (!failed)
+			operations++;
+	}
+	if (!strcmp(kind, "cookies"))
+		prctl(PR_SCHED_CORE, COOKIE_SHARE_FROM, 1, 0, 0);
+
+	atomic_store(&shared->stop, 1);
+	failed = collect(pids, nr);
+	operations += atomic_load(&shared->bursts);
+	printf("storm %s operations %ld\n", kind, operations);
+	if (failed)
+		return 1;
+	if (!operations) {
+		printf("storm %s unsupported\n", kind);
+		return 3;
+	}
+	return 0;
+}

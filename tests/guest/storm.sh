@@ -1,0 +1,236 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+#
+# Usage: storm.sh SECONDS STORM[+STORM...]...
+#
+# Runs in a guest, with the program `storm` beside it, a round for each argument: for SECONDS seconds these
+# storms at once, under load, while the kernel's checker (debugfs sched/overload_check) reads all the time:
+#
+#	load		hackbench and stress-ng; always there
+#	plain		as the program storm has it; so are affinity, classes, fifo, deadline, cookies
+#	hotplug		takes CPUs away and brings them back, all but the first
+#	partitions	makes cpuset partitions, root and isolated, of changing CPUs, with tasks in them
+#	toggles		switches STEAL and DELAY_DEQUEUE
+#	throttle	gives groups of tasks, one in another, changing cpu.max
+#
+# Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
+# found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm did nothing. Storms
+# that this kernel cannot have are named as "unsupported".
+#
+# STORM_NO_CHECKER=1: for a kernel without the checker, and without stealing.
+
+d=/sys/kernel/debug/sched
+cg=/sys/fs/cgroup
+here=$(dirname "$0")
+w=/tmp/storm
+bad=0
+mkdir -p $w
+
+cpus=$(grep -c ^processor /proc/cpuinfo)
+[ "$cpus" -ge 4 ] || { echo "storm.sh: error: needs 4 CPUs"; exit 2; }
+seconds=$1
+shift
+rand=$$
+# random N: $r becomes a number from 0 to N-1; no process is started for it
+random() {
+	rand=$(((rand * 1103515245 + 12345) & 0x7fffffff))
+	r=$(((rand >> 12) % $1))
+}
+running() { [ ! -e $w/stop ]; }
+fail() {
+	echo "FAIL: $*"
+	bad=1
+}
+
+# Each storm writes "storm NAME operations N" to its file when $w/stop is there.
+hotplug() {
+	n=0
+	while running; do
+		random $((cpus - 1))
+		f=/sys/devices/system/cpu/cpu$((r + 1))/online
+		random 2
+		if [ "$(cat $f)" = 1 ]; then s=0; else s=1; fi
+		echo $s 2>/dev/null >$f && n=$((n + 1))
+		usleep 5000
+	done
+	for f in /sys/devices/system/cpu/cpu*/online; do
+		[ "$(cat "$f")" = 1 ] || echo 1 >"$f" || fail "$f: does not come back"
+	done
+	echo "storm hotplug operations $n"
+}
+
+partitions() {
+	n=0
+	echo +cpuset >$cg/cgroup.subtree_control
+	mkdir -p $cg/p0 $cg/p1
+	for p in p0 p1; do
+		"$here/storm" plain 4 $w/stop >/dev/null &
+		echo $! >$cg/$p/cgroup.procs
+		# the tasks, too, of which the first one may have started some already
+		for t in $(pgrep -P $!); do echo "$t" >$cg/$p/cgroup.procs; done
+	done 2>/dev/null
+	while running; do
+		random 2
+		p=p$r
+		random "$cpus"
+		a=$r
+		random $((cpus - a))
+		b=$((a + r))
+		random 4
+		case $r in
+		0) s=isolated ;;
+		1) s=member ;;
+		*) s=root ;;
+		esac
+		{
+			echo $a-$b >$cg/$p/cpuset.cpus
+			echo $s >$cg/$p/cpuset.cpus.partition
+		} 2>/dev/null
+		case $(cat $cg/$p/cpuset.cpus.partition) in
+		root | isolated) n=$((n + 1)) ;;
+		esac
+		usleep 5000
+	done
+	echo member >$cg/p0/cpuset.cpus.partition
+	echo member >$cg/p1/cpuset.cpus.partition
+	wait
+	rmdir $cg/p0 $cg/p1 || fail "a partition's group has tasks left"
+	echo "storm partitions operations $n"
+}
+
+toggles() {
+	n=0
+	while running; do
+		random 2
+		case $r in
+		0) f=STEAL ;;
+		1) f=DELAY_DEQUEUE ;;
+		esac
+		random 2
+		[ $r = 0 ] || f=NO_$f
+		echo "$f" >$d/features && n=$((n + 1))
+		usleep 3000
+	done
+	echo STEAL >$d/features
+	echo DELAY_DEQUEUE >$d/features
+	echo "storm toggles operations $n"
+}
+
+throttle() {
+	n=0
+	echo +cpu >$cg/cgroup.subtree_control
+	mkdir -p $cg/t0/t1
+	echo +cpu >$cg/t0/cgroup.subtree_control
+	mkdir -p $cg/t0/t2
+	for p in t1 t2; do
+		"$here/storm" plain 6 $w/stop >/dev/null &
+		echo $! >$cg/t0/$p/cgroup.procs
+		for t in $(pgrep -P $!); do echo "$t" >$cg/t0/$p/cgroup.procs; done
+	done 2>/dev/null
+	while running; do
+		random 3
+		p=t0/t$r
+		[ $r != 0 ] || p=t0
+		random 4
+		case $r in
+		0) m=max ;;
+		1) m='1000 10000' ;;
+		2) m='3000 5000' ;;
+		3) m='20000 20000' ;;
+		esac
+		echo "$m" >$cg/$p/cpu.max && n=$((n + 1))
+		usleep 10000
+	done
+	for p in t0 t0/t1 t0/t2; do echo max >$cg/$p/cpu.max; done
+	wait
+	echo "storm throttle throttled $(awk '/^nr_throttled/ { print $2 }' $cg/t0/cpu.stat)"
+	rmdir $cg/t0/t1 $cg/t0/t2 $cg/t0 || fail "a throttled group has tasks left"
+	echo "storm throttle operations $n"
+}
+
+load() {
+	n=0
+	stress-ng --quiet --switch 2 --futex 1 --fork 1 --pipe 1 --cpu 2 --yield 2 -t "$((seconds + 1))" >/dev/null 2>&1 &
+	while running; do
+		hackbench -g 1 -f 4 -l 20 >$w/hackbench || fail 'hackbench'
+		n=$((n + 1))
+	done
+	wait
+	echo "storm load operations $n"
+}
+
+checker() {
+	n=0
+	while running || [ $n = 0 ]; do
+		cat $d/overload_check >$w/check || fail 'cannot read overload_check'
+		n=$((n + 1))
+		if ! grep -q '^missing 0$' $w/check || ! grep -q '^violations 0$' $w/check; then
+			fail "the checker, reading $n:"
+			grep -A3 '^violation\|^missing' $w/check
+		fi
+		usleep 20000
+	done
+	echo "checker readings $n"
+}
+
+stolen() { awk '/^cpu/ { s += $2; f += $3 } END { print s + 0, f + 0 }' $d/idle_search; }
+
+if [ -z "$STORM_NO_CHECKER" ] && [ ! -e $d/overload_check ]; then
+	echo "storm.sh: error: $d/overload_check: not there; is CONFIG_SCHED_OVERLOAD_CHECK set?"
+	exit 2
+fi
+[ ! -e /proc/sys/kernel/sched_schedstats ] || echo 1 >/proc/sys/kernel/sched_schedstats
+echo WARN_DOUBLE_CLOCK >$d/features
+
+for round; do
+	rm -f $w/stop $w/out.*
+	if [ -z "$STORM_NO_CHECKER" ]; then
+		stolen >$w/before
+	fi
+	pids=
+	for storm in load $(echo "$round" | tr + ' ') $([ -n "$STORM_NO_CHECKER" ] || echo checker); do
+		[ "$storm" != load ] || [ ! -e $w/out.load ] || continue
+		case $storm in
+		load | hotplug | partitions | toggles | throttle | checker)
+			$storm >$w/out."$storm" 2>&1 &
+			;;
+		*)
+			"$here/storm" "$storm" 8 $w/stop >$w/out."$storm" 2>&1 &
+			;;
+		esac
+		pids="$pids $storm:$!"
+	done
+	sleep "$seconds"
+	: >$w/stop
+
+	# Everything has to end by itself. The helper gives its tasks 60 s.
+	waited=0
+	for p in $pids; do
+		while [ -d /proc/"${p#*:}" ] && ! grep -q '^State:.*zombie' /proc/"${p#*:}"/status 2>/dev/null && [ $waited -lt 90 ]; do
+			sleep 1
+			waited=$((waited + 1))
+		done
+		if [ $waited -ge 90 ]; then
+			fail "${p%:*} does not end"
+			echo w >/proc/sysrq-trigger
+			kill -9 "${p#*:}" 2>/dev/null
+		fi
+	done
+	wait
+	for p in $pids; do
+		storm=${p%:*}
+		cat $w/out."$storm"
+		! grep -q '^FAIL\|^lost' $w/out."$storm" || bad=1
+		grep -q '^storm .* unsupported\|operations [1-9]\|^checker readings [1-9]' $w/out."$storm" || fail "$storm did nothing"
+	done
+	if [ -z "$STORM_NO_CHECKER" ]; then
+		stolen | cat $w/before - | tr '\n' ' ' | awk '{ print "steals", $3 - $1, "failed", $4 - $2 }'
+		# once more, with nothing going on
+		rm -f $w/stop
+		: >$w/stop
+		checker >$w/out.last
+		! grep '^FAIL' $w/out.last || { cat $w/out.last; bad=1; }
+	fi
+	echo "round $round seconds $seconds $([ $bad = 0 ] && echo good || echo bad)"
+done
+[ $bad = 0 ] || exit 1

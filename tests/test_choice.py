@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The KUnit suite of which tasks may be stolen (an extra patch); it runs when a kernel that has it boots."""
+
+import re
+
+import pytest
+
+from test_storms import kernel  # noqa: F401 (fixture)
+
+# What cannot be tried on a machine, and the reason that the suite gives.
+SKIPPED = {
+    "x86_64": {"steal_test_blocked": "needs CONFIG_SCHED_PROXY_EXEC",
+               "steal_test_capacity": "needs CONFIG_GENERIC_ARCH_TOPOLOGY"},
+    "arm64": {"steal_test_blocked": "needs CONFIG_SCHED_PROXY_EXEC"},
+}
+
+
+@pytest.fixture(scope="session")
+def choice(run, top):
+    """choice(ARCH, KERNEL): the suite's results, as KTAP."""
+    def boot(arch, image):
+        return run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--", "cat",
+                   "/sys/kernel/debug/kunit/sched_steal/results", check=False).stdout
+    return boot
+
+
+def assert_good(said, tree, skipped):
+    cases = re.findall(r"KUNIT_CASE\((\w+)\)", (tree / "kernel/sched/steal_test.c").read_text())
+    assert len(cases) >= 10
+    expected = [f"{case} # SKIP {skipped[case]}" if case in skipped else case for case in cases]
+    lines = re.findall(r"^    ((?:not )?ok) \d+ (.*?)\s*$", said, re.M)
+    assert lines == [("ok", line) for line in expected], said
+
+
+def test_x86_64(choice, kernel, extra_tree):  # noqa: F811
+    assert_good(choice("x86_64", kernel("x86_64", "plain", extra_tree)), extra_tree, SKIPPED["x86_64"])
+
+
+@pytest.mark.full
+def test_arm64(choice, kernel, extra_tree):  # noqa: F811
+    assert_good(choice("arm64", kernel("arm64", "plain", extra_tree)), extra_tree, SKIPPED["arm64"])

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Each prefix of the series, as a kernel: it boots and works, with stealing off and on where there is such a thing."""
+
+import re
+import subprocess
+
+import pytest
+
+
+def behaves(run, top, arch, count):
+    run(top / "scripts/apply", "--upto", count)
+    kernel = subprocess.run([top / "scripts/build", "--arch", arch, "--config", "guest,steal"],
+                            stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    said = run(top / "scripts/boot", "--arch", arch, "--kernel", kernel, "--smp", "4,sockets=2,cores=2",
+               "--numa", "2", "--add", top / "tests/guest/behaves.sh", "--", "/opt/behaves.sh").stdout
+    found = re.search(r"^steal (no|yes stolen (\d+|-))$", said, re.M)
+    assert found, said
+    assert (found[1] != "no") == (count >= 8), said
+    assert (found[2] or "-").isdigit() == (count >= 9), said
+    assert count < 9 or int(found[2]) > 0, said
+
+
+# Patch 3 changes a header that most of the kernel includes.
+@pytest.mark.parametrize("count", [*[pytest.param(count, marks=pytest.mark.full) for count in range(4)], *range(4, 10)])
+def test_prefix_works(run, top, count):
+    behaves(run, top, "x86_64", count)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", range(10))
+def test_prefix_works_on_arm64(run, top, count):
+    behaves(run, top, "arm64", count)

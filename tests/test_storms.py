@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Storms: many things at once that change runqueues and domains, on 8 CPUs in 2 LLCs and 2 nodes.
+
+tests/guest/storm.sh has what the storms are, and says what it found. What each run printed is kept in
+log/storms/ of the cache directory.
+"""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+ALL = ["plain", "hotplug", "partitions", "toggles", "throttle", "affinity", "classes", "fifo", "deadline", "cookies"]
+SECONDS = int(os.environ.get("STEAL_STORM", "10"))
+
+# Sharing threads and caches: 2 LLCs of 2 cores of 2 threads.
+MACHINE = ["--smp", "8,sockets=2,cores=2,threads=2", "--numa", "2", "--also", "stress-ng", "--memory", "3072"]
+
+KCSAN = ["KCSAN_SANITIZE=n"] + [f"KCSAN_SANITIZE_{name}.o=y" for name in ("core", "fair", "build_policy",
+                                                                          "build_utility")]
+
+
+@pytest.fixture(scope="session")
+def kernel(top):
+    """kernel(ARCH, KIND, TREE): a kernel of this tree; KIND is plain, debug, rt or kcsan."""
+    made = {}
+
+    def make(arch, kind, tree, checker=True):
+        key = arch, kind, tree, checker
+        if key not in made:
+            names = ["guest", "steal", "storm"] + ["checker"] * checker + [kind] * (kind != "plain")
+            command = [top / "scripts/build", "--arch", arch, "--config", ",".join(names), "--tree", tree]
+            for variable in KCSAN if kind == "kcsan" else []:
+                command += ["--make", variable]
+            made[key] = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def storm(run, top, cache, tmp_path_factory):
+    """storm(NAME, ARCH, KERNEL, ROUND...): boots, runs these rounds and returns what was said."""
+    programs = {}
+
+    def program(arch):
+        if arch not in programs:
+            compiler = {"x86_64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}[arch]
+            programs[arch] = tmp_path_factory.mktemp(arch) / "storm"
+            run(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-o", programs[arch],
+                top / "tests/guest/storm.c")
+        return programs[arch]
+
+    def start(name, arch, image, *rounds, options=(), append="", seconds=SECONDS, environment=(), check=True):
+        logs = cache / "log/storms"
+        logs.mkdir(parents=True, exist_ok=True)
+        done = run(top / "scripts/boot", "--arch", arch, "--kernel", image, *MACHINE, "--timeout",
+                   300 + 2 * len(rounds) * (seconds + 60), "--log", logs / f"{name}.log", "--append", append,
+                   "--add", program(arch), "--add", top / "tests/guest/storm.sh", *options, "--",
+                   "env", *environment, "/opt/storm.sh", seconds, *rounds, check=False)
+        (logs / f"{name}.txt").write_text(done.stdout)
+        if check and done.returncode:
+            pytest.fail(f"{name}: status {done.returncode}\n{done.stdout}", pytrace=False)
+        return done.stdout
+
+    return start
+
+
+def assert_whole(said, rounds, unsupported=()):
+    """Each round has ended well and had its storms, and something was stolen."""
+    assert re.findall(r"^round (\S+) seconds \d+ good$", said, re.M) == list(rounds), said
+    assert set(re.findall(r"^storm (\S+) unsupported$", said, re.M)) == set(unsupported), said
+    assert sum(map(int, re.findall(r"^steals (\d+)", said, re.M))) > 0, said
+    assert all(int(n) > 0 for n in re.findall(r"^checker readings (\d+)", said, re.M)), said
+
+
+TOGETHER = "+".join(ALL)
+
+
+def test_each_alone(storm, kernel, extra_tree):
+    """Each storm by itself, on a kernel that is as quick as the users'."""
+    said = storm("x86_64-plain-alone", "x86_64", kernel("x86_64", "plain", extra_tree), *ALL, seconds=SECONDS // 2)
+    assert_whole(said, ALL)
+
+
+def test_all_at_once_under_debug(storm, kernel, extra_tree):
+    """All at once, with lockdep, KASAN and UBSAN watching, and two CPUs without a tick."""
+    said = storm("x86_64-debug-together", "x86_64", kernel("x86_64", "debug", extra_tree), TOGETHER,
+                 seconds=3 * SECONDS, append="nohz_full=6-7")
+    assert_whole(said, [TOGETHER])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["plain", "debug", "rt"])
+@pytest.mark.parametrize("arch", ["x86_64", "arm64"])
+def test_alone_and_together(storm, kernel, extra_tree, arch, kind):
+    said = storm(f"{arch}-{kind}", arch, kernel(arch, kind, extra_tree), *ALL, TOGETHER)
+    assert_whole(said, [*ALL, TOGETHER])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ["x86_64", "arm64"])
+def test_without_a_tick(storm, kernel, extra_tree, arch):
+    rounds = ["plain", "affinity+partitions+hotplug"]
+    said = storm(f"{arch}-plain-nohz", arch, kernel(arch, "plain", extra_tree), *rounds, append="nohz_full=1-7")
+    assert_whole(said, rounds)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arch", ["x86_64", "arm64"])
+def test_masks_come_and_go(storm, kernel, extra_tree, arch):
+    """Domains are rebuilt all the time while old masks wait for late RCU callbacks, under KASAN."""
+    rounds = ["partitions+hotplug+plain", "partitions+toggles+plain"]
+    said = storm(f"{arch}-debug-masks", arch, kernel(arch, "debug", extra_tree), *rounds, seconds=3 * SECONDS,
+                 append="rcupdate.rcu_expedited=0 rcutree.blimit=1 rcutree.jiffies_till_first_fqs=50 rcu_nocbs=all")
+    assert_whole(said, rounds)
+
+
+def races(log):
+    """The pairs of functions that KCSAN reports."""
+    pairs = re.findall(r"BUG: KCSAN: data-race in (\S+)(?: / (\S+))?", log.read_text(errors="replace"))
+    return {" / ".join(sorted(filter(None, pair))) for pair in pairs}
+
+
+@pytest.mark.full
+def test_no_new_data_race(storm, kernel, base_tree, extra_tree, cache):
+    """KCSAN in kernel/sched: what it reports with the series, it also reports without."""
+    allow = ["--allow", "BUG: KCSAN: data-race in"]
+    found = {}
+    for name, tree in (("base", base_tree), ("steal", extra_tree)):
+        ours = name == "steal"
+        image = kernel("x86_64", "kcsan", tree, checker=ours)
+        environment = [] if ours else ["STORM_NO_CHECKER=1"]
+        storm(f"x86_64-kcsan-{name}", "x86_64", image, TOGETHER, TOGETHER, seconds=6 * SECONDS, options=allow,
+              environment=environment)
+        found[name] = races(cache / f"log/storms/x86_64-kcsan-{name}.log")
+    new = found["steal"] - found["base"]
+    print(f"base: {sorted(found['base'])}\nnew: {sorted(new)}")
+    assert found["base"], "no race found in the base: does KCSAN look at kernel/sched?"
+    assert not new
+
+
+def test_failing_allocations(run, top, kernel, extra_tree):
+    """Whichever allocation fails in a rebuild of the domains: nothing breaks, and a lacking mask is said once."""
+    said = run(top / "scripts/boot", "--arch", "x86_64", "--kernel", kernel("x86_64", "debug", extra_tree), *MACHINE,
+               "--add", top / "tests/guest/no-memory.sh", "--", "/opt/no-memory.sh").stdout
+    allocations, without, lines = map(int, re.search(r"^allocations (\d+) without (\d+) said (\d+)$", said, re.M).groups())
+    assert allocations > 20, said
+    assert without >= 2, said
+    assert lines == 1, said
