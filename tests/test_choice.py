@@ -19,8 +19,8 @@ SKIPPED = {
 def choice(run, top):
     """choice(ARCH, KERNEL): the suite's results, as KTAP."""
     def boot(arch, image):
-        return run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--", "cat",
-                   "/sys/kernel/debug/kunit/sched_steal/results", check=False).stdout
+        return run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--append",
+                   "kunit.enable=1 kunit.autorun=1", "--", "cat", "/sys/kernel/debug/kunit/sched_steal/results", check=False).stdout
     return boot
 
 
@@ -33,7 +33,7 @@ def assert_good(said, tree, skipped):
 
 
 def test_x86_64(choice, kernel, extra_tree):  # noqa: F811
-    assert_good(choice("x86_64", kernel("x86_64", "plain", extra_tree)), extra_tree, SKIPPED["x86_64"])
+    assert_good(choice("x86_64", kernel("x86_64", "debug", extra_tree)), extra_tree, SKIPPED["x86_64"])
 
 
 @pytest.mark.full
