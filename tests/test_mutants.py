@@ -50,7 +50,7 @@ def test_mutant_is_caught(run, top, cache, kernel, storm, choice, result, mutant
         caught = re.search(r"^(violation |stamp cpu|waits [1-9]|lost task)|does not end|splats in the kernel log|"
                            r"error: (not finished after|the guest ended before)", said, re.M)
     elif check == "selftest":
-        _, said = result("x86_64", mutant_tree, WITH_SMT)
+        _, said = result("x86_64", kernel("x86_64", "plain", mutant_tree), WITH_SMT)
         caught = re.search(r"^not ok \d+", said, re.M)
     elif check == "choice":
         said = choice("x86_64", kernel("x86_64", "plain", mutant_tree))

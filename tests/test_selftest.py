@@ -40,13 +40,22 @@ def steal_test(run, extra_tree, tmp_path_factory):
     return make
 
 
+@pytest.fixture
+def kernel(top, tree):
+    """kernel(ARCH[, OPTION...]): a kernel made by scripts/build, usually with the series alone."""
+
+    def make(arch, *options):
+        return subprocess.run([top / "scripts/build", "--arch", arch, "--config", "guest,steal", *options],
+                              stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def result(run, top, steal_test):
-    """result(ARCH, TREE, SMP, NODES): exit status and output of the program on a kernel of this tree."""
+    """result(ARCH, KERNEL, SMP, NODES): exit status and output of the program on this kernel."""
 
-    def start(arch, tree, smp, nodes=2):
-        image = subprocess.run([top / "scripts/build", "--arch", arch, "--config", "guest,steal", "--tree", tree],
-                               stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    def start(arch, image, smp, nodes=2):
         done = run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--smp", smp, "--numa", nodes,
                    "--timeout", 900, "--add", steal_test(arch), "--", "/opt/steal_test", check=False)
         return done.returncode, done.stdout
@@ -65,17 +74,17 @@ def assert_good(result, skipped=()):
     assert status == 0, said
 
 
-def test_x86_64(result, extra_tree):
-    assert_good(result("x86_64", extra_tree, WITH_SMT))
+def test_x86_64(result, kernel):
+    assert_good(result("x86_64", kernel("x86_64"), WITH_SMT))
 
 
 @pytest.mark.full
-def test_arm64(result, extra_tree):
-    assert_good(result("arm64", extra_tree, WITH_SMT))
+def test_arm64(result, kernel):
+    assert_good(result("arm64", kernel("arm64"), WITH_SMT))
 
 
 @pytest.mark.full
-def test_without_smt_and_with_one_llc(result, extra_tree):
+def test_without_smt_and_with_one_llc(result, kernel):
     """On 2 CPUs; what takes more is skipped, and says so."""
     skipped = {
         "core scheduling is respected": "CPU 1 has no SMT sibling that may be used",
@@ -84,13 +93,13 @@ def test_without_smt_and_with_one_llc(result, extra_tree):
         "isolated CPUs take no part": "the LLC has only two CPUs that may be used",
         "other LLCs take no part": "there is only one LLC with CPUs that may be used",
     }
-    assert_good(result("x86_64", extra_tree, "2,sockets=1,cores=2", nodes=1), skipped)
+    assert_good(result("x86_64", kernel("x86_64"), "2,sockets=1,cores=2", nodes=1), skipped)
 
 
 @pytest.mark.full
-def test_kernel_without_stealing(result, base_tree):
+def test_kernel_without_stealing(result, kernel, base_tree):
     """All is skipped, with status 4."""
-    status, said = result("x86_64", base_tree, WITH_SMT)
+    status, said = result("x86_64", kernel("x86_64", "--tree", base_tree), WITH_SMT)
     assert re.search(r"^1\.\.0 # SKIP .*: the kernel has no STEAL$", said, re.M), said
     assert not re.search(r"^(not )?ok", said, re.M), said
     assert status == 4, said
