@@ -13,12 +13,15 @@
  *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
  *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
  *
+ * When it has done so for the first time, or never will, it makes the file FILE.KIND.
+ *
  * Then tells the tasks to end and prints "storm KIND operations N", for plain, hogs, fifo and deadline
  * how often they computed. Each task has 60 s to end; one that does not is lost: its number is printed, and the
  * exit status is 1. It is 2 for a wrong call, 3 if the kernel does not know the operation: "unsupported" is printed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -206,7 +209,8 @@ int main(int argc, char **argv)
 	long operations = 0;
 	const char *kind;
 	pid_t *pids;
-	int i, nr, failed, unknown = 0;
+	int i, nr, failed, unknown = 0, told = 0;
+	char name[200];
 
 	if (argc != 4 || (nr = atoi(argv[2])) < 1) {
 		fprintf(stderr, "usage: storm KIND TASKS FILE\n");
@@ -235,6 +239,11 @@ int main(int argc, char **argv)
 	while (access(argv[3], F_OK)) {
 		pid_t pid = pids[below(nr)];
 
+		if (!told && (operations + atomic_load(&shared->bursts) || unknown > 100)) {
+			snprintf(name, sizeof(name), "%s.%s", argv[3], kind);
+			close(creat(name, 0644));
+			told = 1;
+		}
 		nap_us(300);
 		if (!strcmp(kind, "affinity"))
 			failed = set_affinity(pid);

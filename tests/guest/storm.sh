@@ -13,6 +13,7 @@
 #	toggles		switches STEAL and DELAY_DEQUEUE
 #	throttle	gives groups of tasks, one in another, changing cpu.max
 #
+# A round takes longer, two minutes at most, if a storm has not come to anything in its time.
 # Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
 # found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm did nothing. Storms
 # that this kernel cannot have are named as "unsupported".
@@ -58,6 +59,9 @@ fail() {
 	bad=1
 }
 
+# did STORM: it has done something
+did() { [ -e $w/stop."$1" ] || : >$w/stop."$1"; }
+
 # Each storm writes "storm NAME operations N" to its file when $w/stop is there.
 hotplug() {
 	urgent
@@ -67,7 +71,7 @@ hotplug() {
 		f=/sys/devices/system/cpu/cpu$((r + 1))/online
 		random 2
 		if [ "$(cat $f)" = 1 ]; then s=0; else s=1; fi
-		echo $s 2>/dev/null >$f && n=$((n + 1))
+		echo $s 2>/dev/null >$f && n=$((n + 1)) && did hotplug
 		usleep 5000
 	done
 	for f in /sys/devices/system/cpu/cpu*/online; do
@@ -105,7 +109,10 @@ partitions() {
 			echo $s >$cg/$p/cpuset.cpus.partition
 		} 2>/dev/null
 		case $(cat $cg/$p/cpuset.cpus.partition) in
-		root | isolated) n=$((n + 1)) ;;
+		root | isolated)
+			n=$((n + 1))
+			did partitions
+			;;
 		esac
 		usleep 5000
 	done
@@ -127,7 +134,7 @@ toggles() {
 		esac
 		random 2
 		[ $r = 0 ] || f=NO_$f
-		echo "$f" >$d/features && n=$((n + 1))
+		echo "$f" >$d/features && n=$((n + 1)) && did toggles
 		usleep 3000
 	done
 	echo STEAL >$d/features
@@ -158,7 +165,7 @@ throttle() {
 		2) m='3000 5000' ;;
 		3) m='20000 20000' ;;
 		esac
-		echo "$m" >$cg/$p/cpu.max && n=$((n + 1))
+		echo "$m" >$cg/$p/cpu.max && n=$((n + 1)) && did throttle
 		usleep 10000
 	done
 	for p in t0 t0/t1 t0/t2; do echo max >$cg/$p/cpu.max; done
@@ -174,6 +181,7 @@ load() {
 	while running; do
 		hackbench -g 1 -f 4 -l 20 >$w/hackbench || fail 'hackbench'
 		n=$((n + 1))
+		did load
 	done
 	wait
 	echo "storm load operations $n"
@@ -221,7 +229,7 @@ for round; do
 	*) strict= ;;
 	esac
 	[ -z "$strict" ] || fair_servers 0
-	rm -f $w/stop $w/out.*
+	rm -f $w/stop $w/stop.* $w/out.*
 	bad=0
 	if [ -z "$STORM_NO_CHECKER" ]; then
 		stolen >$w/before
@@ -241,6 +249,13 @@ for round; do
 		pids="$pids $storm:$!"
 	done
 	sleep "$seconds"
+	waited=0
+	for storm in load $(echo "$round" | tr + ' '); do
+		while [ ! -e $w/stop."$storm" ] && [ $waited -lt 120 ]; do
+			sleep 1
+			waited=$((waited + 1))
+		done
+	done
 	: >$w/stop
 	[ -z "$strict" ] || fair_servers 50000000
 
