@@ -95,21 +95,23 @@ def test_coccinelle(run, top, base_tree, tree, touched, tmp_path):
         # One has a part in OCaml, and is about one driver.
         if re.search(r"^virtual\s+report\b", text, re.M) and not re.search(r"^@\S*:ocaml", text, re.M):
             rules.append((rule, " ".join(re.findall(r"^// *Options:(.*)$", text, re.M)).split()))
-    for where in (base_tree, tree):
+    copies = {base_tree: tmp_path / "base", tree: tmp_path / "patched"}
+    for where in copies:
         for name in touched:
             if (where / name).exists():
-                file = tmp_path / where.name / name
+                file = copies[where] / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(where / name, file)
     # What must be found in any case.
-    (tmp_path / tree.name / "planted.c").write_text("void planted(int *p)\n{\n\tif (p)\n\t\tkfree(p);\n}\n")
+    (copies[tree] / "planted.c").write_text("void planted(int *p)\n{\n\tif (p)\n\t\tkfree(p);\n}\n")
 
     def report(rule, options, where):
         # In a directory of their own: given one, spatch passes over files that lack a rule's words.
-        copy = tmp_path / where.name
-        out = run(top / "scripts/tools-root", "--mount", where, "--mount", tmp_path, "--", "env", f"--chdir={where}",
-                  "spatch", "-D", "report", "--no-show-diff", "--very-quiet", "--cocci-file", rule, *options,
-                  "--include-headers", "-I", "include", "-I", "arch/x86/include", "--dir", copy).stdout
+        copy = copies[where]
+        out = run(top / "scripts/tools-root", "--mount", tree, "--mount", where, "--mount", tmp_path, "--",
+                  "env", f"--chdir={where}", "spatch", "-D", "report", "--no-show-diff", "--very-quiet",
+                  "--cocci-file", rule, *options, "--include-headers", "-I", "include", "-I", "arch/x86/include",
+                  "--dir", copy).stdout
         return collections.Counter(re.sub(r"(:[0-9]+)(:[-0-9]+)?|\bline [0-9]+", "", line.replace(f"{copy}/", ""))
                                    for line in out.splitlines() if line.startswith(f"{copy}/"))
 
