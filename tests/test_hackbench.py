@@ -156,6 +156,12 @@ print("Time: " + run["time"][(count[what] - 1) %% len(run["time"])])
 ''' % sys.executable
 
 
+def heed_signals():
+    """A shell cannot trap what was ignored when it started: SIGINT in the background, SIGHUP under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Machine:
     """A machine under test: files below root, and what the collector is run with."""
 
@@ -232,8 +238,7 @@ class Machine:
                "STEAL_SYS": str(self.root / "sys"), "TMPDIR": str(self.root / "tmp")}
         return subprocess.Popen([*self.shell, str(collector), *args], env=env, cwd=self.root, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                # A shell cannot trap what was ignored when it started.
-                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)
+                                preexec_fn=heed_signals, **more)
 
     def run(self, *args, rc=0, **more):
         process = self.start(*args, **more)
