@@ -109,9 +109,9 @@ def read(path: Path) -> tuple[dict[str, str], list[Event]]:
     """The header and the events, sorted."""
     header: dict[str, str] = {}
     events: list[Event] = []
-    opened = gzip.open(path, "rt", errors="replace") if path.suffix == ".gz" else path.open(errors="replace")
+    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened as lines:
+        with opener(path, "rt", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 event = EVENT.match(line)
                 if event:
