@@ -6,6 +6,7 @@ log/storms/ of the cache directory.
 """
 
 import os
+import platform
 import re
 import subprocess
 
@@ -110,6 +111,19 @@ def test_masks_come_and_go(storm, kernel, extra_tree, arch):
     rounds = ["hotplug+plain", "partitions+toggles+plain"]
     said = storm(f"{arch}-debug-masks", arch, kernel(arch, "debug", extra_tree), *rounds, seconds=3 * SECONDS,
                  append="rcupdate.rcu_expedited=0 rcutree.blimit=1 rcutree.jiffies_till_first_fqs=50 rcu_nocbs=all")
+    assert_whole(said, rounds)
+
+
+@pytest.mark.full
+def test_sched_ext(run, storm, kernel, extra_tree, top, tmp_path):
+    """All fair tasks change their class and come back, some ten times a second."""
+    # The program is linked with this machine's libbpf, so the guest is of this machine's kind.
+    arch = {"x86_64": "x86_64", "aarch64": "arm64"}[platform.machine()]
+    run("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-o", tmp_path / "ext", top / "tests/guest/ext.c",
+        "-lbpf", "-lelf", "-lz")
+    rounds = ["ext", "ext+toggles+affinity+plain", "ext+hotplug+hogs", "ext+partitions+throttle"]
+    said = storm(f"{arch}-ext", arch, kernel(arch, "matrix/sched-ext", extra_tree), *rounds,
+                 options=["--add", tmp_path / "ext"])
     assert_whole(said, rounds)
 
 

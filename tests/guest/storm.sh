@@ -12,6 +12,7 @@
 #	partitions	makes cpuset partitions, root and isolated, of changing CPUs, with tasks in them
 #	toggles		switches STEAL and DELAY_DEQUEUE
 #	throttle	gives groups of tasks, one in another, changing cpu.max
+#	ext		gives all fair tasks to a sched_ext scheduler, and takes them back (program ext, if it is there)
 #
 # A round takes longer, two minutes at most, if a storm has not come to anything in its time.
 # Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
@@ -250,6 +251,9 @@ for round; do
 		case $storm in
 		load | hotplug | partitions | toggles | throttle | checker)
 			$storm >$w/out."$storm" 2>&1 &
+			;;
+		ext)
+			"$here/ext" $w/stop >$w/out."$storm" 2>&1 &
 			;;
 		*)
 			n=$tasks
