@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]]
-#                         [--trace] [--trace-loops N] [--out DIR] [--here]
+#                         [--pipe] [--threads] [--trace] [--trace-loops N] [--out DIR] [--here]
 #        run-hackbench.sh --machine NAME | --kernel A[,B] [any of the above]
 #        run-hackbench.sh --table DIR
 #
@@ -19,6 +19,8 @@
 #   --features A,B... what to compare; each is [LABEL=]FEATURE[+FEATURE...], scheduler features as
 #                     written to sched/features; the first is what the others are compared
 #                     with (off=NO_STEAL,on=STEAL)
+#   --pipe            messages go through pipes, not sockets (hackbench -p)
+#   --threads         the tasks are threads, not processes (hackbench -T)
 #   --trace           afterwards a run of each side and group with the scheduler's trace points
 #                     on; bench/report makes pictures of CPUs and wasted idle time from these
 #   --trace-loops N   messages in those (100)
@@ -55,7 +57,7 @@ wrong() { say "error: $*; see --help"; exit 2; }
 command_line="$0 $*"
 nl='
 '
-groups='' loops='' runs='' out='' here='' table='' machine='' kernel='' wanted='' trace='' trace_loops='' first='' only=''
+groups='' loops='' runs='' out='' here='' table='' machine='' kernel='' wanted='' trace='' trace_loops='' first='' only='' pipe='' threads=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--groups|--loops|--runs|--out|--table|--machine|--kernel|--features|--trace-loops|--first|--only)
@@ -77,6 +79,8 @@ while [ $# -gt 0 ]; do
 		shift 2 ;;
 	--here) here=1; shift ;;
 	--trace) trace=1; shift ;;
+	--pipe) pipe=-p; shift ;;
+	--threads) threads=-T; shift ;;
 	--help) sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) wrong "unknown option: $1" ;;
 	esac
@@ -231,7 +235,7 @@ simulate()
 		exit 3
 	fi
 	say "$1; going to a simulated machine (to prevent that: --here)"
-	exec "$dir/in-sim" ${groups:+--groups "$groups"} ${loops:+--loops "$loops"} \
+	exec "$dir/in-sim" ${pipe:+--pipe} ${threads:+--threads} ${groups:+--groups "$groups"} ${loops:+--loops "$loops"} \
 		${runs:+--runs "$runs"} ${out:+--out "$out"} ${wanted:+--features "$wanted"} \
 		${trace_loops:+--trace-loops "$trace_loops"} ${machine:+--machine "$machine"} \
 		${kernel:+--kernel "$kernel"}
@@ -353,7 +357,7 @@ describe()
 	# set by bench/in-sim, which is not there in the guest
 	echo "project ${STEAL_PROJECT:-$(git -C "$dir" describe --always --dirty --tags 2>/dev/null || echo unknown)}"
 	echo "command $command_line"
-	echo "hackbench hackbench -g GROUPS -l $loops"
+	echo "hackbench hackbench -g GROUPS -l $loops${pipe:+ $pipe}${threads:+ $threads}"
 	echo "hackbench_version ${package:-${hversion:-unknown}}"
 	echo "release $(uname -r)"
 	echo "version $(uname -v)"
@@ -396,7 +400,7 @@ one()
 	begin=$time_now
 	# In the background because a trap waits for what runs in the foreground.
 	running=1
-	hackbench -g "$1" -l "$loops" >"$tmp/out" 2>&1 </dev/null &
+	hackbench -g "$1" -l "$loops" ${pipe:+"$pipe"} ${threads:+"$threads"} >"$tmp/out" 2>&1 </dev/null &
 	wait $!
 	status=$?
 	now
@@ -421,7 +425,7 @@ one()
 		echo "pair $pair"
 		echo "groups $1"
 		echo "side $2"
-		echo "command hackbench -g $1 -l $loops"
+		echo "command hackbench -g $1 -l $loops${pipe:+ $pipe}${threads:+ $threads}"
 		echo "date $(date -u +%Y-%m-%dT%H:%M:%SZ)"
 		echo "exit $status"
 		echo "time ${time:--}"
@@ -483,7 +487,7 @@ traced()
 	echo 1 >"$tracing/tracing_on"
 	echo 'hackbench begins' >"$tracing/trace_marker"
 	running=1
-	hackbench -g "$1" -l "$trace_loops" >"$tmp/out" 2>&1 </dev/null &
+	hackbench -g "$1" -l "$trace_loops" ${pipe:+"$pipe"} ${threads:+"$threads"} >"$tmp/out" 2>&1 </dev/null &
 	wait $!
 	status=$?
 	running=

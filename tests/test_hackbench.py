@@ -69,7 +69,7 @@ def write(name, text):
 if sys.argv[1:] == ["--help"]:
     print("hackbench V 9.99\\nUsage:\\nhackbench <options>")
     sys.exit(0)
-assert sys.argv[1] == "-g" and sys.argv[3] == "-l" and len(sys.argv) == 5, sys.argv
+assert sys.argv[1] == "-g" and sys.argv[3] == "-l" and sys.argv[5:] in ([], ["-p"], ["-T"], ["-p", "-T"]), sys.argv
 groups, loops = sys.argv[2], sys.argv[4]
 if conf.get("old"):
     print("Running with 10*40 (== 400) tasks.\\nTime: 1.000")
@@ -248,9 +248,9 @@ class Machine:
         assert "not found" not in stderr
         return stdout, stderr
 
-    def collect(self, groups="1 2", runs=1, rc=0, **more):
+    def collect(self, *args, groups="1 2", runs=1, rc=0, **more):
         return self.run("--here", "--groups", groups, "--loops", "50", "--runs", str(runs),
-                        "--out", str(self.out), rc=rc, **more)
+                        "--out", str(self.out), *args, rc=rc, **more)
 
 
 @pytest.fixture(params=ONE_PER_SHELL)
@@ -557,8 +557,9 @@ def test_no_steal_goes_to_a_simulated_machine(machine, with_in_sim):
     stdout, stderr = machine.run(collector=with_in_sim, rc=9)
     assert stdout == "" and "has no STEAL; going to a simulated machine" in stderr
     stdout, _ = machine.run("--groups", "1 2", "--runs", "4", "--out", "a b", "--features", "x=NO_STEAL,STEAL",
-                            "--loops", "70", "--trace", "--trace-loops", "9", collector=with_in_sim, rc=9)
-    assert stdout.split("\n") == ["<--groups>", "<1 2>", "<--loops>", "<70>", "<--runs>", "<4>", "<--out>", "<a b>",
+                            "--loops", "70", "--trace", "--trace-loops", "9", "--threads", "--pipe", collector=with_in_sim,
+                            rc=9)
+    assert stdout.split("\n") == ["<--pipe>", "<--threads>", "<--groups>", "<1 2>", "<--loops>", "<70>", "<--runs>", "<4>", "<--out>", "<a b>",
                                   "<--features>", "<x=NO_STEAL,STEAL>", "<--trace-loops>", "<9>", ""]
     assert not (machine.root / "a b").exists()
 
@@ -616,6 +617,16 @@ def test_debugfs_is_mounted_and_unmounted(dash_machine, line, rc):
     m.collect(groups="1", rc=rc)
     assert not (m.root / "sys/kernel/debug/sched").exists()
     assert m.get("last").split()[-1] == line
+
+
+@pytest.mark.parametrize("args,mode", [([], ""), (["--pipe"], " -p"), (["--threads"], " -T"),
+                                       (["--threads", "--pipe"], " -p -T")])
+def test_modes_of_hackbench(machine, args, mode):
+    """They reach hackbench (the fake one checks them), and the record says so, so that nothing is pooled with others."""
+    machine.collect(*args, groups="1", runs=1)
+    raw = machine.raw.read_text()
+    assert re.findall(r"^hackbench (.*)$", raw, re.M) == ["hackbench -g GROUPS -l 50" + mode]
+    assert set(re.findall(r"^command (hackbench .*)$", raw, re.M)) == {"hackbench -g 1 -l 50" + mode}
 
 
 @pytest.mark.parametrize("args", [["--what"], ["--runs"], ["--runs", "0"], ["--loops", "1x"], ["--groups", "1 -2"],

@@ -260,6 +260,15 @@ def test_in_sim_passes_machine_and_time_on(bench):
     assert c["rest"][4] == "STEAL,x=NO_STEAL" and c["rest"][-1] == "1000"
 
 
+@pytest.mark.parametrize("modes", [["--pipe"], ["--threads"], ["--pipe", "--threads"]])
+def test_in_sim_passes_modes_of_hackbench_on(bench, modes):
+    bench.run(*SMALL, *modes)
+    assert all(c["rest"][:1 + len(modes)] == ["--here", *modes] for c in bench.calls())
+    # Another comparison: not to be continued without them.
+    _, stderr = bench.run(*SMALL, rc=1)
+    assert "has runs of another comparison" in stderr
+
+
 def test_each_unit_has_a_seed_of_its_own(bench):
     bench.run(*SMALL)
     seeds = {c["unit"]: c["own"][c["own"].index("--seed") + 1] for c in bench.calls()}
