@@ -5,8 +5,13 @@
 #
 # Runs in a guest with fault injection and the checker. Makes a cpuset partition again and again, and each time
 # the next of the allocations on the way fails: the 1st, the 2nd, ... until none is left to fail. After each
-# the checker must find no violation, and with domains that lack a mask the machine still runs hackbench.
-# Prints how many allocations failed, and how many of those took away a mask.
+# the checker must find no violation. If it was that of a mask, another CPU of the same LLC has got one then.
+#
+# Then makes it while no more memory of the size of such masks is to be had, so that domains have to do without.
+# The machine runs hackbench like this, and has masks again after the next rebuild.
+#
+# Prints how many allocations failed, how often the kernel said that there is no memory for a mask, and how
+# many CPUs had to do without.
 
 check=/sys/kernel/debug/sched/overload_check
 p=/sys/fs/cgroup/p
@@ -32,8 +37,9 @@ mkdir $p
 good 'before'
 [ "$(value missing)" = 0 ] || { echo 'FAIL: a mask is missing from the start'; exit 1; }
 n=0
-without=0
 failed=0
+said=0
+said_now() { said=$((said + $(dmesg -c | grep -c 'no memory for cfs_overload_cpus'))); }
 while :; do
 	n=$((n + 1))
 	[ $n -lt 2000 ] || { echo 'FAIL: there is no end to the allocations'; exit 1; }
@@ -44,13 +50,36 @@ while :; do
 	[ "${left:-0}" = 0 ] || break
 	failed=$((failed + 1))
 	good "allocation $n failed"
-	if [ "$(value missing)" != 0 ]; then
-		without=$((without + 1))
-		[ $without -gt 2 ] || hackbench -g 1 -l 20 >/dev/null || { echo 'FAIL: hackbench'; exit 1; }
-	fi
+	# Failed allocations of cpumasks fill the log.
+	said_now
 done
+
+# The mask of two CPUs takes two cache lines. Other things of that size come first in a rebuild: more and more of
+# them are to be had, and then nothing, until only masks are lacking.
+fail=/sys/kernel/debug/failslab
+slab=/sys/kernel/slab/kmalloc-128/failslab
+[ -e $slab ] || { echo "FAIL: $slab: not there"; exit 1; }
+for f in cache-filter:Y task-filter:Y times:-1; do echo "${f#*:}" >$fail/"${f%:*}"; done
+missing=0
+n=0
+while [ "$missing" = 0 ] && [ $n -lt 100 ]; do
+	n=$((n + 1))
+	echo member >$p/cpuset.cpus.partition
+	echo $((128 * n)) >$fail/space
+	echo 100 >$fail/probability
+	echo 1 >$slab
+	# Opening the file takes such memory as well.
+	sh -c "exec 3>$p/cpuset.cpus.partition; echo 1 >/proc/self/make-it-fail; echo root >&3" 2>/dev/null
+	echo 0 >$slab
+	echo 0 >$fail/probability
+	good "no memory after $n"
+	missing=$(value missing)
+	said_now
+done
+[ "$missing" = 0 ] || hackbench -g 1 -l 20 >/dev/null || { echo 'FAIL: hackbench'; exit 1; }
+
 echo member >$p/cpuset.cpus.partition
 rmdir $p
 good 'after'
 [ "$(value missing)" = 0 ] || { echo 'FAIL: a mask is missing although there is memory'; cat /tmp/check; exit 1; }
-echo "allocations $failed without $without said $(dmesg | grep -c 'no memory for cfs_overload_cpus')"
+echo "allocations $failed said $said missing $missing"
