@@ -6,6 +6,7 @@ Each patch begins with its license, a sentence and "Check: WHAT [ROUND]":
     storm ROUND        tests/guest/storm.sh with these storms, on the usual kernel
     debug-storm ROUND  the same under lockdep and KASAN
     selftest           the kernel's own selftest, tools/testing/selftests/sched/steal_test
+    selftest-8         the same with 8 CPUs in one LLC
     choice             the KUnit suite of the choice of tasks to steal, when the kernel boots
     no-memory          tests/guest/no-memory.sh
     kunit              the KUnit suite of sparsemask
@@ -19,7 +20,7 @@ import pytest
 
 import test_kunit
 from test_choice import choice  # noqa: F401 (fixture)
-from test_selftest import WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
+from test_selftest import ONE_LLC, WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
 from test_storms import kernel, no_memory, storm  # noqa: F401 (fixtures)
 
 MUTANTS = sorted((pathlib.Path(__file__).parent / "mutants").glob("*.patch"))
@@ -52,6 +53,9 @@ def test_mutant_is_caught(run, top, cache, kernel, storm, choice, result, mutant
     elif check == "selftest":
         _, said = result("x86_64", kernel("x86_64", "plain", mutant_tree), WITH_SMT)
         caught = re.search(r"^not ok \d+", said, re.M)
+    elif check == "selftest-8":
+        _, said = result("x86_64", kernel("x86_64", "plain", mutant_tree), ONE_LLC, nodes=1)
+        caught = re.search(r"^not ok \d+", said, re.M)
     elif check == "choice":
         said = choice("x86_64", kernel("x86_64", "plain", mutant_tree))
         caught = re.search(r"^ *not ok \d+", said, re.M)
@@ -70,5 +74,5 @@ def test_mutant_is_caught(run, top, cache, kernel, storm, choice, result, mutant
 def test_table_has_them_all(top):
     """Documentation/verification.rst says of each defect what catches it."""
     text = (top / "Documentation/verification.rst").read_text()
-    table = dict(re.findall(r"^   \* - ``([a-z-]+)``\n(?:     - .*\n(?:       .*\n)*)     - ``([a-z-]+)", text, re.M))
+    table = dict(re.findall(r"^   \* - ``([a-z-]+)``\n(?:     - .*\n(?:       .*\n)*)     - ``([a-z0-9-]+)", text, re.M))
     assert table == {p.stem: what_catches(p)[0] for p in MUTANTS}

@@ -92,3 +92,9 @@ def test_cover_letter_and_authorship(series, extras, top):
         author = re.search(r"^From: (.*(?:\n .*)*)", header, re.M).group(1).replace("\n", "")
         tags = re.findall(r"^([A-Z][a-z]+(?:-[a-z]+)+): (.*)$", message.split("\n---\n")[0], re.M)
         assert tags == [("Signed-off-by", author)], f"{patch.name}: {tags}"
+
+
+def test_planted_defects_apply(run, top, extra_tree):
+    """Those of scripts/check --mutants, each by itself: a change of the series has not left them behind."""
+    for mutant in sorted((top / "tests/mutants").glob("*.patch")):
+        run("git", "apply", "--check", mutant, cwd=extra_tree)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The kernel's own test of stealing (an extra patch), tools/testing/selftests/sched/steal_test.c, on 8 CPUs in
-2 LLCs and 2 nodes.
+2 LLCs and 2 nodes, or in one.
 """
 
 import re
@@ -14,6 +14,7 @@ CASES = [
     "tasks that wait when it is switched on are stolen",
     "affinity is respected",
     "pinned tasks are not stolen",
+    "a task behind pinned ones is stolen",
     "SCHED_IDLE tasks are stolen",
     "bandwidth limits are respected",
     "core scheduling is respected",
@@ -24,6 +25,8 @@ CASES = [
 ]
 PREFIX = {"x86_64": "x86_64-linux-gnu-", "arm64": "aarch64-linux-gnu-"}
 WITH_SMT = "8,sockets=2,cores=2,threads=2"
+ONE_LLC = "8,sockets=1,cores=4,threads=2"
+BEHIND = {"a task behind pinned ones is stolen": "the LLC has fewer than six CPUs that may be used"}
 
 
 @pytest.fixture(scope="session")
@@ -75,18 +78,26 @@ def assert_good(result, skipped=()):
 
 
 def test_x86_64(result, kernel):
-    assert_good(result("x86_64", kernel("x86_64"), WITH_SMT))
+    assert_good(result("x86_64", kernel("x86_64"), WITH_SMT), BEHIND)
 
 
 @pytest.mark.full
 def test_arm64(result, kernel):
-    assert_good(result("arm64", kernel("arm64"), WITH_SMT))
+    assert_good(result("arm64", kernel("arm64"), WITH_SMT), BEHIND)
+
+
+@pytest.mark.full
+def test_eight_cpus_in_one_llc(result, kernel):
+    """More CPUs than a search asks."""
+    skipped = {"other LLCs take no part": "there is only one LLC with CPUs that may be used"}
+    assert_good(result("x86_64", kernel("x86_64"), ONE_LLC, nodes=1), skipped)
 
 
 @pytest.mark.full
 def test_without_smt_and_with_one_llc(result, kernel):
     """On 2 CPUs; what takes more is skipped, and says so."""
     skipped = {
+        **BEHIND,
         "core scheduling is respected": "CPU 1 has no SMT sibling that may be used",
         "partitions are respected": "the LLC has only two CPUs that may be used",
         "tasks that wait when domains are rebuilt are stolen": "the LLC has only two CPUs that may be used",
