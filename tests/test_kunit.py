@@ -19,10 +19,11 @@ ARM64_OPTIONS = ["EXPERT=y", *(name + "=n" for name in """
 
 def run_kunit(run, tree, cache, arch=HOST):
     """What the suite says: KTAP, after what kunit.py says."""
-    compiler, options = "ccache gcc", []
+    # One of the cases needs two CPUs.
+    compiler, options = "ccache gcc", ["--kernel_args=ncpus=2", "--kernel_args=seccomp=on"]
     if arch == "arm64":
         compiler = "ccache aarch64-linux-gnu-gcc"
-        options = ["--cross_compile=aarch64-linux-gnu-",
+        options = ["--cross_compile=aarch64-linux-gnu-", "--qemu_args=-smp 2",
                    *(f"--kconfig_add=CONFIG_{option}" for option in ARM64_OPTIONS)]
     build = cache / "kunit" / arch
     build.mkdir(parents=True, exist_ok=True)
