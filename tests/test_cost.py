@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What a steal and an empty mask cost, in instructions: bench/sim/cost, and its plugin."""
+
+import re
+import subprocess
+
+import pytest
+
+# Instructions, from the maintainers' requirements: what an idle CPU pays for an empty mask, and what a steal from the first
+# CPU asked takes as the usual build has it. bench/sim/cost counts with functions not inlined, 10 % more at most.
+EMPTY = 60
+STEAL = 2000 * 1.1
+
+
+def test_plugin_counts_what_is_executed(run, top, tmp_path, sim_kernel):
+    """From one of a kernel's first functions to another: the same count twice."""
+    vmlinux = sim_kernel.replace("/arch/arm64/boot/Image", "/vmlinux")
+    names = run("aarch64-linux-gnu-nm", vmlinux).stdout
+    address = {name: int(at, 16) for at, name in re.findall(r"^(\w{16}) . (sched_init|rcu_init|init_idle)$", names, re.M)}
+    assert len(address) == 3
+    counts = []
+    for n in range(2):
+        points = tmp_path / "points"
+        points.write_text("enter %(sched_init)x\nleave %(rcu_init)x\nidle %(init_idle)x\n" % address)
+        out = tmp_path / f"counts{n}"
+        run(top / "bench/sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", points, "--counts", out,
+            "--", "true")
+        counts.append(out.read_text())
+    lines = counts[0].splitlines()
+    assert lines[0] == "instructions idle" and len(lines) == 2
+    instructions, idle = map(int, lines[1].split())
+    # sched_init() calls init_idle() once, for the boot CPU, and does more than a little.
+    assert idle == 1 and 1000 < instructions < 10_000_000
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("text,message", [("enter\n", "not of lines"), ("", "not of lines"), ("enter zzz\n", "not of lines")])
+def test_wrong_points(run, top, tmp_path, sim_kernel, text, message):
+    (tmp_path / "points").write_text(text)
+    said = run(top / "bench/sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", tmp_path / "points",
+               "--counts", tmp_path / "counts", "--", "true", check=False, stdin=subprocess.DEVNULL, timeout=60)
+    assert said.returncode != 0 and message in said.stdout
+
+
+@pytest.mark.full
+def test_cost(run, top, tmp_path):
+    table = run(top / "bench/sim/cost", "--out", tmp_path).stdout
+    rows = re.findall(r"^(1x\w+) +(\w+) +(\S+) +(\d+ .*)$", table, re.M)
+    median = {(machine, case, asked): int(rest.split()[2]) for machine, case, asked, rest in rows}
+    for machine in ("1x2x2", "1x10x2", "1x64x2"):
+        assert 0 < median[machine, "refused", "-"] <= EMPTY, table
+        assert 1000 < median[machine, "stolen", "1"] <= STEAL, table
