@@ -9,7 +9,7 @@
 # Runs hackbench with task stealing off and on, on the machine it is called on, and prints what
 # the scheduler did in each case. Needs root, a kernel with the STEAL scheduler feature and with
 # CONFIG_SCHEDSTATS, and hackbench from rt-tests; apart from these only a POSIX sh and awk. This
-# file and the two *.awk beside it are all that has to be copied to the machine.
+# file and switch.sh and the two *.awk beside it are all that has to be copied to the machine.
 # Where the kernel has no STEAL it goes to a simulated machine that has (bench/in-sim, which
 # has more options); so it does with --machine or --kernel.
 #
@@ -37,26 +37,17 @@
 #
 # Exit status: 0; 1 error, or a run failed; 2 usage; 3 a feature is missing here (--here only).
 
-LC_ALL=C
-export LC_ALL
-set -u
-
-# The two variables are for the tests, which have their own files there.
-proc=${STEAL_PROC:-/proc}
-sys=${STEAL_SYS:-/sys}
-debug=$sys/kernel/debug
-features=$debug/sched/features
+prog=run-hackbench
+dir=$(dirname "$0")
+command_line="$0 $*"
+for f in switch.sh hackbench-table.awk llc.awk; do
+	[ -r "$dir/$f" ] || { echo "$prog: error: $dir/$f is missing; copy it beside $0" >&2; exit 1; }
+done
+# shellcheck source=bench/switch.sh
+. "$dir/switch.sh"
 idle_search=$debug/sched/idle_search
 schedstats=$proc/sys/kernel/sched_schedstats
-dir=$(dirname "$0")
 
-say() { printf 'run-hackbench: %s\n' "$*" >&2; }
-die() { say "error: $*"; exit 1; }
-wrong() { say "error: $*; see --help"; exit 2; }
-
-command_line="$0 $*"
-nl='
-'
 groups='' loops='' runs='' out='' here='' table='' machine='' kernel='' wanted='' trace='' trace_loops='' first='' only='' pipe='' threads=''
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -92,38 +83,7 @@ for n in $groups ${loops:+"$loops"} ${runs:+"$runs"} ${trace_loops:+"$trace_loop
 	esac
 done
 
-# Each side as LABEL=FEATURE+FEATURE, in the list $sides.
-sides=
-for w in $(echo "${wanted:-off=NO_STEAL,on=STEAL}" | tr , ' '); do
-	case $w in
-	*=*) side=$w ;;
-	*) side=$w=$w ;;
-	esac
-	case $side in
-	=*|*=*=*|*[!A-Za-z0-9_+.=-]*) wrong "not a side: $w (--features)" ;;
-	esac
-	case " $sides" in
-	*" ${side%%=*}="*) wrong "two sides are called ${side%%=*} (--features)" ;;
-	esac
-	sides="$sides$side "
-done
-
-# features_of LABEL: of that side, in one line
-features_of()
-{
-	for s in $sides; do
-		[ "${s%%=*}" != "$1" ] || echo "${s#*=}" | tr + ' '
-	done
-}
-
-case " $sides" in
-*" ${only:+$only=}"*) ;;
-*) wrong "no side is called $only (--only)" ;;
-esac
-
-for f in hackbench-table.awk llc.awk; do
-	[ -r "$dir/$f" ] || die "$dir/$f is missing; copy it beside $0"
-done
+read_sides "${wanted:-off=NO_STEAL,on=STEAL}" "$only"
 if [ -n "$table" ]; then
 	[ ! -d "$table" ] || table=$table/runs.raw
 	[ -r "$table" ] || die "cannot read $table"
@@ -131,7 +91,7 @@ if [ -n "$table" ]; then
 	exit
 fi
 
-tmp='' running='' old_features='' old_schedstats='' mounted='' tracing='' old_buffer=''
+tmp='' running='' old_schedstats='' tracing='' old_buffer=''
 
 # trace_off: put everything of the tracing back
 trace_off()
@@ -148,41 +108,23 @@ trace_off()
 # restore: put back whatever was changed; on every way out.
 restore()
 {
-	for f in $old_features; do
-		{ echo "$f" >"$features"; } 2>/dev/null
-		has "$f" || say "cannot restore: echo $f >$features"
-	done
-	old_features=
 	trace_off
 	if [ -n "$old_schedstats" ]; then
 		echo "$old_schedstats" >"$schedstats" ||
 			say "cannot restore: echo $old_schedstats >$schedstats"
 		old_schedstats=
 	fi
-	for m in $mounted; do
-		umount "$m" || say "cannot restore: umount $m"
-	done
-	mounted=
+	put_back
 	[ -z "$tmp" ] || rm -rf "$tmp"
 	tmp=
 }
 
 # stop STATUS: a signal came. hackbench's main process ends its children when it is told to end;
-# whatever is left after that is killed here. They are its direct children, and they share the
-# process group with this script, so they are found by their parent.
+# whatever is left after that is killed here.
 stop()
 {
 	trap '' INT TERM HUP PIPE
-	if [ -n "$running" ]; then
-		hackbench=$!
-		children=$(cat /proc/[0-9]*/stat 2>/dev/null |
-			awk -v p="$hackbench" '{ pid = $1; sub(/.*\) /, ""); if ($2 == p) print pid }')
-		kill "$hackbench"
-		sleep 1
-		# shellcheck disable=SC2086 # a list of numbers
-		kill -KILL "$hackbench" $children
-		wait "$hackbench"
-	fi 2>/dev/null
+	[ -z "$running" ] || end_all $!
 	restore
 	if [ -n "${session:-}" ]; then
 		say "interrupted after $number of $total runs; their table: $0 --table $out; to go on: --out $out"
@@ -195,32 +137,6 @@ trap 'stop 129' HUP
 trap 'stop 130' INT
 trap 'stop 141' PIPE
 trap 'stop 143' TERM
-
-# has FEATURE: is it in that state? (STEAL, or NO_STEAL)
-has()
-{
-	line=$(cat "$features" 2>/dev/null)
-	case " $line " in
-	*" $1 "*) return 0 ;;
-	esac
-	return 1
-}
-
-# set_side LABEL: switch to its features; those that only other sides name are as they were found.
-set_side()
-{
-	set_to=$(features_of "$1")
-	for f in $was; do
-		case " $set_to " in
-		*" ${f#NO_} "*|*" NO_${f#NO_} "*) ;;
-		*) set_to="$f $set_to" ;;
-		esac
-	done
-	for f in $set_to; do
-		{ echo "$f" >"$features"; } 2>/dev/null
-		has "$f" || die "$features does not show $f after writing it (is debugfs locked down?)"
-	done
-}
 
 # simulate REASON: this machine cannot do it; a simulated one can.
 simulate()
@@ -242,25 +158,7 @@ simulate()
 }
 
 [ -z "$machine$kernel" ] || simulate "${machine:+--machine $machine }${kernel:+--kernel $kernel }given"
-[ -d "$debug" ] || simulate "$debug: no such directory, so this kernel has no debugfs and no scheduler features"
-[ -w "$debug" ] || simulate "$debug is not writable (not root?), so STEAL cannot be looked for on this kernel"
-if [ ! -e "$features" ]; then
-	if mount -t debugfs debugfs "$debug" 2>/dev/null; then
-		mounted=$debug
-	fi
-fi
-[ -e "$features" ] || simulate "$features: no such file, so this kernel has no scheduler features to switch"
-was=
-for f in $(for s in $sides; do features_of "${s%%=*}"; done | tr ' ' '\n' | sort -u); do
-	f=${f#NO_}
-	if has "$f"; then
-		was="$was$f "
-	elif has "NO_$f"; then
-		was="${was}NO_$f "
-	else
-		simulate "$features: kernel $(uname -r) has no $f"
-	fi
-done
+find_features simulate
 
 [ -r "$proc/schedstat" ] || die "$proc/schedstat: no such file; the kernel needs CONFIG_SCHEDSTATS=y"
 version=$(sed -n 's/^version //p' "$proc/schedstat")
@@ -283,30 +181,9 @@ trace_loops=${trace_loops:-100} first=${first:-1}
 out=${out:-hackbench-$(date +%Y%m%d-%H%M%S)}
 mkdir -p "$out" || die "cannot make the directory $out (--out)"
 raw=$out/runs.raw
-# A record that an earlier session could not finish may lack its newline.
-last=$(tail -c 1 "$raw" 2>/dev/null)
-printf '%s' "${last:+$nl}" >>"$raw" || die "cannot write $raw"
-
-# The clock for %busy and %find, read beside the counters: that of timer_list counts ns, uptime 10 ms.
-clock=timer_list
-[ -n "$(sed -n '/^now at /{p;q;}' "$proc/timer_list" 2>/dev/null)" ] || clock=uptime
-
-# now: monotonic nanoseconds in $time_now. By the shell alone: to start a program would take as long
-# as a short run's start.
-now()
-{
-	time_now=0
-	if [ $clock = timer_list ]; then
-		while read -r word at time_now rest; do
-			[ "$word $at" != 'now at' ] || return
-		done <"$proc/timer_list"
-	else
-		read -r time_now rest <"$proc/uptime"
-		time_now=${time_now%.*}${time_now#*.}0000000
-	fi
-}
-
-online() { cat "$sys/devices/system/cpu/online"; }
+begin_raw "$raw"
+# The clock for %busy and %find, read beside the counters.
+find_clock
 
 # first FILE...: what the first of the files says, or -
 first()
@@ -346,37 +223,18 @@ topology()
 describe()
 {
 	topology >"$tmp/topology"
-	model=$(awk -F ': ' '/^model name/ { print $2; exit }' "$proc/cpuinfo" 2>/dev/null)
 	llcs=$(sed 's/.* llc \([^ ]*\) .*/\1/' "$tmp/topology" | sort -u | wc -l | tr -d ' ')
 	! grep -q 'llc -' "$tmp/topology" || llcs=unknown
 	hversion=$(hackbench --help 2>/dev/null | sed -n '/^hackbench V/{p;q;}')
 	package=$(dpkg-query -W -f 'rt-tests ${Version}' rt-tests 2>/dev/null)
 	echo "begin session $session"
-	echo "format 1"
-	echo "date $(date -u +%Y-%m-%dT%H:%M:%SZ)"
-	# set by bench/in-sim, which is not there in the guest
-	echo "project ${STEAL_PROJECT:-$(git -C "$dir" describe --always --dirty --tags 2>/dev/null || echo unknown)}"
-	echo "command $command_line"
+	describe_machine
 	echo "hackbench hackbench -g GROUPS -l $loops${pipe:+ $pipe}${threads:+ $threads}"
 	echo "hackbench_version ${package:-${hversion:-unknown}}"
-	echo "release $(uname -r)"
-	echo "version $(uname -v)"
-	echo "machine $(uname -m)"
-	echo "boot $(cat "$proc/cmdline" 2>/dev/null)"
-	echo "features $(cat "$features")"
-	echo "sides $(for s in $sides; do printf '%s ' "${s%%=*}"; done)"
-	for s in $sides; do
-		echo "side_features ${s%%=*} ${s#*=}"
-	done
 	echo "schedstats_before $was_schedstats"
 	echo "schedstat $version"
-	echo "clock $clock"
-	echo "model ${model:-unknown}"
-	echo "online $(online)"
 	echo "cpus $(wc -l <"$tmp/topology" | tr -d ' ')"
 	echo "llcs $llcs"
-	# what the machine that is simulated says of itself, one to a line
-	[ -z "${STEAL_SIM:-}" ] || echo "$STEAL_SIM" | sed 's/^/sim /'
 	sed 's/^/topology /' "$tmp/topology"
 	echo "end session"
 }
@@ -518,66 +376,29 @@ if [ "$was_schedstats" != 1 ]; then
 	old_schedstats=$was_schedstats
 	echo 1 >"$schedstats" || die "$schedstats: cannot be written"
 fi
-old_features=$was
 session=${STEAL_SESSION:-$(date -u +%Y%m%d-%H%M%S)-$$}
 describe >"$tmp/session"
 
-# What this directory has of an earlier call must be of the same comparison on the same machine.
-# Runs that are there, and valid, are in $tmp/done as PAIR GROUPS SIDE.
-same='^(release|version|hackbench|hackbench_version|machine|boot|online|sides|side_features) '
-if [ -s "$raw" ]; then
-	sed -n 's/^begin session //p' "$raw" >"$tmp/sessions"
-	while read -r s; do
-		sed -n "/^begin session $s\$/,/^end session/p" "$raw" | grep -E "$same" >"$tmp/theirs"
-		grep -E "$same" "$tmp/session" | diff "$tmp/theirs" - >"$tmp/differs" || {
-			sed 's/^/run-hackbench: /' "$tmp/differs" >&2
-			die "$raw has runs of another machine, kernel or comparison (see above: < there, > here); choose another --out"
-		}
-	done <"$tmp/sessions"
-fi
-awk '$1 == "begin" { split("", v) } { v[$1] = $2 }
-	$1 == "end" && $2 == "run" && v["exit"] == 0 && v["valid"] == "yes" { print v["pair"], v["groups"], v["side"] }' \
-	"$raw" >"$tmp/done"
-is_done() { grep -q -x "$1 $2 $3" "$tmp/done"; }
+compare_sessions "$raw" "$tmp/session" \
+	'release|version|hackbench|hackbench_version|machine|boot|online|sides|side_features'
+find_done "$raw" groups
 
-# to_do FUNCTION: call it with PAIR GROUPS SIDE for each run that is to be done, in order. The sides
-# are neighbours, and take turns at going first, so that a drift of the machine hits
-# all alike. All groups have had their turn before any has its second.
-to_do()
-{
-	pair=$first
-	while [ "$pair" -lt $((first + runs)) ]; do
-		for g in $groups; do
-			order=
-			for s in $sides; do
-				if [ $((pair % 2)) -eq 1 ]; then
-					order="$order ${s%%=*}"
-				else
-					order="${s%%=*} $order"
-				fi
-			done
-			for s in $order; do
-				[ "$s" = "${only:-$s}" ] || continue
-				is_done "$pair" "$g" "$s" || "$1" "$pair" "$g" "$s"
-			done
-		done
-		pair=$((pair + 1))
-	done
-}
 # shellcheck disable=SC2317 # to_do calls them
 count() { total=$((total + 1)) all_work=$((all_work + $2)); }
 # shellcheck disable=SC2317
 run() { one "$2" "$3"; }
 
 number=0 work=0 bad=0 total=0 all_work=0
-to_do count
+# shellcheck disable=SC2086 # a list of numbers
+to_do count "$first" "$runs" "$only" $groups
 if [ "$runs" -eq 0 ]; then
 	:
 elif [ $total -gt 0 ]; then
 	cat "$tmp/session" >>"$raw" || die "cannot append to $raw"
 	say "$total runs; raw records go to $raw"
 	start=$(date +%s)
-	to_do run
+	# shellcheck disable=SC2086
+	to_do run "$first" "$runs" "$only" $groups
 else
 	say "all runs are in $raw already"
 fi

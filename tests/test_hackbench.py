@@ -538,7 +538,7 @@ def test_no_steal_here(machine):
 
 
 def copy_collector(where):
-    for name in ("run-hackbench.sh", "hackbench-table.awk", "llc.awk"):
+    for name in ("run-hackbench.sh", "switch.sh", "hackbench-table.awk", "llc.awk"):
         shutil.copy(TOP / "bench" / name, where / name)
     return where / "run-hackbench.sh"
 
@@ -580,7 +580,7 @@ def test_no_steal_and_no_checkout(machine):
     assert "has no STEAL; run this on a kernel with the patches" in stderr
 
 
-@pytest.mark.parametrize("name", ["hackbench-table.awk", "llc.awk"])
+@pytest.mark.parametrize("name", ["switch.sh", "hackbench-table.awk", "llc.awk"])
 def test_a_file_beside_it_is_missing(machine, name):
     collector = copy_collector(machine.root)
     (machine.root / name).unlink()

@@ -171,7 +171,7 @@ class Bench:
     def __init__(self, root):
         self.root = root
         top = root / "top"
-        for name in ("bench/in-sim", "bench/sim/hackbench-unit", "scripts/lib.sh", "bench/run-hackbench.sh",
+        for name in ("bench/in-sim", "bench/sim/hackbench-unit", "scripts/lib.sh", "bench/run-hackbench.sh", "bench/switch.sh",
                      "bench/hackbench-table.awk", "bench/llc.awk", "base"):
             (top / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, top / name)
@@ -596,7 +596,7 @@ def test_killed_machine_leaves_no_process(sim_kernel, tmp_path, number):
 
 def test_collector_with_three_sides(machine, tmp_path):
     """Each side has its features, those of other sides are as they were found, and all are put back."""
-    args = [word for name in ("run-hackbench.sh", "hackbench-table.awk", "llc.awk")
+    args = [word for name in ("run-hackbench.sh", "switch.sh", "hackbench-table.awk", "llc.awk")
             for word in ("--add", TOP / "bench" / name)]
     stdout, _ = machine("--topology", "1x2x1", *args, "--", "sh", "-c", """
         cd /sys/kernel/debug/sched; tr ' ' '\\n' <features >/tmp/before
