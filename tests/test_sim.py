@@ -171,7 +171,7 @@ class Bench:
     def __init__(self, root):
         self.root = root
         top = root / "top"
-        for name in ("bench/in-sim", "bench/sim/hackbench-unit", "scripts/lib.sh", "bench/run-hackbench.sh", "bench/switch.sh",
+        for name in ("bench/in-sim", "bench/sim/hackbench-unit", "scripts/lib.sh", "bench/sim/unit.sh", "bench/sim/pool.sh", "bench/run-hackbench.sh", "bench/switch.sh",
                      "bench/hackbench-table.awk", "bench/llc.awk", "base"):
             (top / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, top / name)

@@ -29,7 +29,7 @@ def test_shellcheck(run):
     run("shellcheck", *scripts)
 
 
-@pytest.mark.parametrize("script", [p for p in shell_scripts() if p.name not in ("lib.sh", "switch.sh", "tree.sh", "guest-init", "run") and "guest" not in p.parts],
+@pytest.mark.parametrize("script", [p for p in shell_scripts() if p.name not in ("lib.sh", "switch.sh", "unit.sh", "pool.sh", "tree.sh", "guest-init", "run") and "guest" not in p.parts],
                          ids=lambda p: str(p.relative_to(TOP)))
 def test_help(run, script):
     out = run(script, "--help").stdout
