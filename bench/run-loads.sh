@@ -193,9 +193,9 @@ describe()
 	echo "scale $scale"
 	for p in $(for l in $loads; do needs "$l"; echo "$program"; done | sort -u); do
 		case $p in
-		perf) echo "program $(perf --version 2>&1 | head -n 1)" ;;
+		perf) echo "program $(perf --version 2>&1 | sed q)" ;;
 		tbench) echo "program tbench $(tbench --help 2>&1 | sed -n 's/^dbench //p')" ;;
-		sysbench|stress-ng) echo "program $("$p" --version 2>&1 | head -n 1)" ;;
+		sysbench|stress-ng) echo "program $("$p" --version 2>&1 | sed q)" ;;
 		esac
 	done
 	echo "end session"
@@ -218,7 +218,7 @@ background()
 # figure NAME UNIT BETTER SED: the metric is what this sed script finds first in the output
 figure()
 {
-	value=$(sed -n "$4" "$tmp/out" | head -n 1)
+	value=$(sed -n "$4" "$tmp/out" | sed q)
 	[ -z "$value" ] || echo "metric $1 $2 $3 $value" >>"$tmp/metrics"
 }
 
