@@ -306,12 +306,12 @@ EOF
 # poll SECONDS COMMAND...: until it succeeds
 poll()
 {
-	tries=$(($1 * 10))
+	tries=$(($1 * 50))
 	shift
 	until "$@"; do
 		tries=$((tries - 1))
 		[ $tries -gt 0 ] || return
-		sleep 0.1
+		sleep 0.02
 	done
 }
 
@@ -358,7 +358,7 @@ loopback()
 run_tbench()
 {
 	! listens || die "port 7003 is in use; tbench's server needs it"
-	background serve_clients "$1" "$(awk -v s="$scale" 'BEGIN { print s * 0.02 }')" "$(awk -v s="$scale" 'BEGIN { print s * 0.1 }')"
+	background serve_clients "$1" "$(awk -v s="$scale" 'BEGIN { print s * 0.01 }')" "$(awk -v s="$scale" 'BEGIN { print s * 0.05 }')"
 	ran="tbench -c ... $1 127.0.0.1"
 	grep '^metric ' "$tmp/out" >>"$tmp/metrics"
 }
