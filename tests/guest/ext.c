@@ -2,7 +2,7 @@
 /*
  * Usage: ext FILE
  *
- * Until FILE exists, gives all fair tasks to a sched_ext scheduler and takes them back, in turn. The scheduler
+ * While FILE exists, gives all fair tasks to a sched_ext scheduler and takes them back, in turn. The scheduler
  * has a name and no program: whatever sched_ext does by default, it does. So all that it takes is a map of
  * its type, found in the kernel's own BTF.
  *
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 		return 1;
 	strcpy(value + name_at, "storm");
 
-	while (access(argv[1], F_OK)) {
+	while (!access(argv[1], F_OK)) {
 		int map, key = 0;
 
 		map = bpf_map_create(BPF_MAP_TYPE_STRUCT_OPS, "storm", sizeof(key), size, 1, &opts);

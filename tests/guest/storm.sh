@@ -39,7 +39,7 @@ random() {
 	rand=$(((rand * 1103515245 + 12345) & 0x7fffffff))
 	r=$(((rand >> 12) % $1))
 }
-running() { [ ! -e $w/stop ]; }
+running() { [ -e $w/go ]; }
 # urgent: among real-time tasks, this subshell is one from now on, or it would not get to its work
 urgent() {
 	[ -z "$realtime" ] || chrt -f -p 60 "$(exec sh -c 'echo $PPID')" >/dev/null
@@ -67,9 +67,9 @@ fail() {
 }
 
 # did STORM: it has done something
-did() { [ -e $w/stop."$1" ] || : >$w/stop."$1"; }
+did() { [ -e $w/go."$1" ] || : >$w/go."$1"; }
 
-# Each storm writes "storm NAME operations N" to its file when $w/stop is there.
+# Each storm writes "storm NAME operations N" to its file when $w/go is gone.
 hotplug() {
 	urgent
 	n=0
@@ -93,7 +93,7 @@ partitions() {
 	echo +cpuset >$cg/cgroup.subtree_control
 	mkdir -p $cg/p0 $cg/p1
 	for p in p0 p1; do
-		usual "$here/storm" plain 4 $w/stop >/dev/null &
+		usual "$here/storm" plain 4 $w/go >/dev/null &
 		echo $! >$cg/$p/cgroup.procs
 		# the tasks, too, of which the first one may have started some already
 		for t in $(pgrep -P $!); do echo "$t" >$cg/$p/cgroup.procs; done
@@ -157,7 +157,7 @@ throttle() {
 	echo +cpu >$cg/t0/cgroup.subtree_control
 	mkdir -p $cg/t0/t2
 	for p in t1 t2; do
-		usual "$here/storm" plain 6 $w/stop >/dev/null &
+		usual "$here/storm" plain 6 $w/go >/dev/null &
 		echo $! >$cg/t0/$p/cgroup.procs
 		for t in $(pgrep -P $!); do echo "$t" >$cg/t0/$p/cgroup.procs; done
 	done 2>/dev/null
@@ -241,7 +241,8 @@ for round; do
 	*) tasks=6 ;;
 	esac
 	[ -z "$strict" ] || stop_fair_servers
-	rm -f $w/stop $w/stop.* $w/out.*
+	rm -f $w/go.* $w/out.*
+	: >$w/go
 	bad=0
 	if [ -z "$STORM_NO_CHECKER" ]; then
 		stolen >$w/before
@@ -253,12 +254,12 @@ for round; do
 			$storm >$w/out."$storm" 2>&1 &
 			;;
 		ext)
-			"$here/ext" $w/stop >$w/out."$storm" 2>&1 &
+			"$here/ext" $w/go >$w/out."$storm" 2>&1 &
 			;;
 		*)
 			n=$tasks
 			[ "$storm" != hogs ] || n=$((2 * cpus))
-			"$here/storm" "$storm" $n $w/stop >$w/out."$storm" 2>&1 &
+			"$here/storm" "$storm" $n $w/go >$w/out."$storm" 2>&1 &
 			;;
 		esac
 		pids="$pids $storm:$!"
@@ -266,12 +267,12 @@ for round; do
 	sleep "$seconds"
 	waited=0
 	for storm in load $(echo "$round" | tr + ' '); do
-		while [ ! -e $w/stop."$storm" ] && [ $waited -lt 120 ]; do
+		while [ ! -e $w/go."$storm" ] && [ $waited -lt 120 ]; do
 			sleep 1
 			waited=$((waited + 1))
 		done
 	done
-	: >$w/stop
+	rm -f $w/go
 	[ -z "$strict" ] || start_fair_servers
 
 	# Everything has to end by itself. The helper gives its tasks 60 s.
@@ -296,9 +297,7 @@ for round; do
 	done
 	if [ -z "$STORM_NO_CHECKER" ]; then
 		stolen | cat $w/before - | tr '\n' ' ' | awk '{ print "steals", $3 - $1, "failed", $4 - $2 }'
-		# once more, with nothing going on
-		rm -f $w/stop
-		: >$w/stop
+		# Once more, with nothing going on;
 		# in a subshell, or what "urgent" does would stay for the rounds to come
 		(checker) >$w/out.last
 		! grep '^FAIL' $w/out.last || { cat $w/out.last; bad=1; }
