@@ -30,6 +30,8 @@
  *
  * nice: tasks of several nice levels that compute without a pause, and sleepers, of nice 0, which compute for some
  * 50000 loops and sleep for up to 1 ms in turn. Prints the share of the CPU time that each level had, and the time.
+ * Each level begins spread evenly over the CPUs, and may go anywhere from then on: without that, its shares would be those
+ * of chance until the balancer has mended them, which takes seconds. The first tenth does not count.
  *
  *	--levels N,...	(0,5,10)
  *	--tasks N	of each level (as many as CPUs)
@@ -393,12 +395,33 @@ struct task {
 };
 
 static _Atomic uint64_t loops_done;
-static _Atomic int over;
+/* WARM after the first tenth, then OVER. */
+enum { COLD, WARM, OVER };
+static _Atomic int phase;
+static int cpu[CPU_SETSIZE], cpus;
+static cpu_set_t allowed;
 
 static void did(uint64_t loops)
 {
-	if (atomic_fetch_add(&loops_done, loops) + loops >= o.total && !atomic_exchange(&over, 1))
-		futex_wake(&over);
+	uint64_t sum = atomic_fetch_add(&loops_done, loops) + loops;
+	int old = COLD;
+
+	if (sum >= o.total) {
+		if (atomic_exchange(&phase, OVER) != OVER)
+			futex_wake(&phase);
+	} else if (sum >= o.total / 10 && atomic_load(&phase) == COLD && atomic_compare_exchange_strong(&phase, &old, WARM)) {
+		futex_wake(&phase);
+	}
+}
+
+static void stay_on(int c)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(c, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		end(1, "cannot stay on CPU %d: %s", c, strerror(errno));
 }
 
 static void *of_a_level(void *argument)
@@ -408,8 +431,12 @@ static void *of_a_level(void *argument)
 	/* A thread has a nice value of its own. */
 	if (setpriority(PRIO_PROCESS, syscall(SYS_gettid), t->nice))
 		end(1, "cannot have nice %d: %s", t->nice, strerror(errno));
+	if (!t->sleeper)
+		stay_on(cpu[(t->number % o.levels * o.tasks + t->number / o.levels) % cpus]);
 	pthread_barrier_wait(&begin);
-	for (uint64_t n = 0; !atomic_load(&over); n++) {
+	if (!t->sleeper)
+		sched_setaffinity(0, sizeof(allowed), &allowed);
+	for (uint64_t n = 0; atomic_load(&phase) != OVER; n++) {
 		if (t->sleeper) {
 			work(50000);
 			did(50000);
@@ -444,7 +471,6 @@ static void nice_levels(void)
 	char name[40];
 
 	pthread_barrier_init(&begin, NULL, number + 1);
-	/* Levels in turn, so that none has its tasks placed first. */
 	for (uint64_t i = 0; i < number; i++) {
 		tasks[i].number = i;
 		tasks[i].sleeper = i >= o.levels * o.tasks;
@@ -452,11 +478,13 @@ static void nice_levels(void)
 		threads[i] = start(of_a_level, &tasks[i]);
 	}
 	pthread_barrier_wait(&begin);
+	while (atomic_load(&phase) == COLD)
+		futex_wait(&phase, COLD);
 	began = now_ns();
 	for (uint64_t i = 0; i < number; i++)
 		ns[i] = cpu_ns(threads[i]);
-	while (!atomic_load(&over))
-		futex_wait(&over, 0);
+	while (atomic_load(&phase) != OVER)
+		futex_wait(&phase, WARM);
 	ended = now_ns();
 	for (uint64_t i = 0; i < number; i++) {
 		ns[i] = cpu_ns(threads[i]) - ns[i];
@@ -519,19 +547,20 @@ int main(int argc, char **argv)
 		{ "--seed", "wake fork nice", &o.seed, 0 },
 	};
 	const char *what = argc > 1 ? argv[1] : "";
-	cpu_set_t allowed;
-	uint64_t cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned int k;
 
-	if (!sched_getaffinity(0, sizeof(allowed), &allowed))
-		cpus = CPU_COUNT(&allowed);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed))
+		end(1, "sched_getaffinity: %s", strerror(errno));
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &allowed))
+			cpu[cpus++] = i;
 	o.workers = o.tasks = cpus;
 	o.messengers = (cpus + 9) / 10;
 	o.pause = 50;
 	o.rounds = 10;
 	o.vary = 20;
 	o.sleepers = (cpus + 1) / 2;
-	o.total = 20000000 * cpus;
+	o.total = 20000000ULL * cpus;
 	o.seed = 1;
 	o.levels = 3;
 	o.level[1] = 5;
