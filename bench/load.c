@@ -29,7 +29,8 @@
  *	--barrier	the tasks are threads that stay and meet at a barrier after each round
  *
  * nice: tasks of several nice levels that compute without a pause, and sleepers, of nice 0, which compute for some
- * 50000 loops and sleep for up to 1 ms in turn. Prints the share of the CPU time that each level had, and the time.
+ * 50000 loops and sleep for up to 1 ms in turn. Prints each level's share of the CPU time that all levels had, that of the
+ * sleepers of all CPU time, and the time that it took.
  * Each level begins spread evenly over the CPUs, and may go anywhere from then on: without that, its shares would be those
  * of chance until the balancer has mended them, which takes seconds. The first tenth does not count.
  *
@@ -463,11 +464,11 @@ static uint64_t cpu_ns(pthread_t thread)
 
 static void nice_levels(void)
 {
-	uint64_t number = o.levels * o.tasks + o.sleepers, began, ended, sum = 0;
+	uint64_t number = o.levels * o.tasks + o.sleepers, began, ended, of_levels = 0;
 	struct task *tasks = allocate(number, sizeof(*tasks));
 	pthread_t *threads = allocate(number, sizeof(*threads));
 	uint64_t *ns = allocate(number, sizeof(*ns));
-	uint64_t of_level[MAX_LEVELS + 1] = { 0 };
+	uint64_t of_level[MAX_LEVELS] = { 0 }, of_sleepers = 0;
 	char name[40];
 
 	pthread_barrier_init(&begin, NULL, number + 1);
@@ -488,18 +489,22 @@ static void nice_levels(void)
 	ended = now_ns();
 	for (uint64_t i = 0; i < number; i++) {
 		ns[i] = cpu_ns(threads[i]) - ns[i];
-		of_level[tasks[i].sleeper ? o.levels : (int)(i % o.levels)] += ns[i];
-		sum += ns[i];
+		if (tasks[i].sleeper) {
+			of_sleepers += ns[i];
+		} else {
+			of_level[i % o.levels] += ns[i];
+			of_levels += ns[i];
+		}
 	}
 	pthread_barrier_wait(&begin);
 	for (uint64_t i = 0; i < number; i++)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < o.levels; i++) {
 		snprintf(name, sizeof(name), "share_nice%d", o.level[i]);
-		metric(name, "%", "same", 100.0 * of_level[i] / sum);
+		metric(name, "%", "same", 100.0 * of_level[i] / of_levels);
 	}
 	if (o.sleepers)
-		metric("share_sleepers", "%", "same", 100.0 * of_level[o.levels] / sum);
+		metric("share_sleepers", "%", "same", 100.0 * of_sleepers / (of_levels + of_sleepers));
 	metric("time", "s", "lower", (ended - began) / 1e9);
 }
 
