@@ -28,17 +28,18 @@ prepare_host() {
 	cpu_list=$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep=",")')
 }
 
-# image_of KERNEL: one of the words base and patched, which is built, or a file
+# image_of KERNEL: one of the words base and patched, which is built, or a file. It is called as $(image_of ...), where bash
+# does not heed errexit.
 image_of() {
 	local image=$1
 	case $1 in
 	patched)
-		"$top/scripts/apply" >&2
-		image=$("$top/scripts/build" --arch arm64 --config guest,steal,sim)
+		"$top/scripts/apply" >&2 &&
+			image=$("$top/scripts/build" --arch arm64 --config guest,steal,sim) || return
 		;;
 	base)
-		image=$("$top/scripts/worktree" base --upto 0)
-		image=$("$top/scripts/build" --arch arm64 --config guest,steal,sim --tree "$image")
+		image=$("$top/scripts/worktree" base --upto 0) &&
+			image=$("$top/scripts/build" --arch arm64 --config guest,steal,sim --tree "$image") || return
 		;;
 	esac
 	realpath "$image"

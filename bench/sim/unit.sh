@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154  # variables that the other file sets
 #
 # What hackbench-unit and loads-unit share, and source after lib.sh: a collector's run on a simulated machine of its
-# own. They set out, unit (its name), cpus, slot and timeout, and machine_options (an array).
+# own. They set out, unit (its name), about (for messages), cpus, slot and timeout, and machine_options (an array).
 
 # begin_unit: whatever happens, no machine and no half result stays behind.
 begin_unit() {
@@ -48,7 +48,7 @@ collect() {
 	if [ "$ended" != 0 ]; then
 		cat "$here/errors" "$here/output" "$here/log" >"$out/failed-$unit.log" 2>/dev/null || true
 		grep -a -h -E 'error|splat' "$here/errors" "$here/output" | tail -n 5 >&2 || true
-		say "error: $unit, $label: status $ended; all of it: $out/failed-$unit.log"
+		say "error: $about, $label: status $ended; all of it: $out/failed-$unit.log"
 		exit "$ended"
 	fi
 	mkdir "$here/files"
