@@ -230,7 +230,7 @@ run_pipe()
 
 run_messaging()
 {
-	background perf bench sched messaging -g $((($1 + 39) / 40)) -l $((1000 * scale))
+	background perf bench sched messaging -g $((($1 + 39) / 40)) -l $((2000 * scale))
 	figure time s lower 's/^ *Total time: \([0-9.]*\) \[sec\]$/\1/p'
 }
 
