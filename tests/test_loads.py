@@ -526,6 +526,12 @@ def test_wrong_calls_of_in_sim(tmp_path, args, message):
     assert done.returncode == 2 and message in done.stderr and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("also", ["Perf", "linux-perf=", "=perf", "dbench=tbench+", "a b", "-x"])
+def test_packages_of_a_guest_that_are_none(also):
+    done = subprocess.run([TOP / "scripts/guest-image", "--arch", "arm64", "--also", also], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "is no package; see --help" in done.stderr
+
+
 @pytest.mark.full
 def test_in_sim_with_every_program(sim_kernel, tmp_path):
     names = ["pipe", "messaging-2x", "tbench-1x", "threads-2x", "mutex-1x", "switch-1x", "barrier-1.5x", "nice-1x"]
