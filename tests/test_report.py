@@ -109,6 +109,38 @@ def test_counters_wrap_at_32_bits(tmp_path):
     assert (row["%busy"], row["slice"], row["steal"], row["%find"]) == ("50.00", "0.025", "-", "-")
 
 
+def two_nodes(domains):
+    """A run of four CPUs in two nodes; domains: what stands behind `before` or `after` for CPU 0, and for CPU 3."""
+    text = raw({(1, "off"): [1.0]}, cpus=4)
+    for cpu in (2, 3):
+        text = text.replace(f"topology cpu {cpu} package 0 core {cpu} threads {cpu} llc 0-3 node 0",
+                            f"topology cpu {cpu} package 1 core {cpu} threads {cpu} llc 2-3 node 1")
+    for when, cpu, lines in domains:
+        text = re.sub(f"^({when} schedstat cpu{cpu} .*\n)", lambda m: m[1] + "".join(f"{when} schedstat {x}\n" for x in lines),
+                      text, flags=re.M)
+    return text
+
+
+@pytest.mark.parametrize("name", ["", "NUMA "], ids=["version 16", "version 17"])
+def test_wakeups_across_nodes(tmp_path, name):
+    """Only domains of more than one node count, and the fields are the last but two and the last but one."""
+    near, far = f"domain0 {name and 'MC '}00000000,00000003", f"domain1 {name}00000000,0000000f"
+    last = "domain0 " + name + "00000000,0000000f"
+    text = two_nodes([("before", 0, [near + " 9 9 100 100 9", far + " 9 9 4294967295 7 9"]),
+                      ("after", 0, [near + " 9 9 900 900 9", far + " 9 9 9 9 9"]),
+                      ("before", 3, [last + " 1 2 3"]), ("after", 3, [last + " 33 8 99"])])
+    said = texts.table(summarised(tmp_path, text))
+    # (10 + 32) / 4 wake-ups of 30, and (2 + 6) / 4
+    assert said.split(":\n")[-1].split()[6:] == ["1", "off", "30", "10", "35.00", "2"], said
+    row = next(csv.DictReader(texts.summary_csv(summarised(tmp_path, text)).splitlines()))
+    assert (row["across"], row["pulled"]) == ("10.5", "2.0"), row
+
+
+def test_no_wakeups_across_one_node(tmp_path, simulated):
+    text = raw({(1, "off"): [1.0]})
+    assert "across" not in texts.table(summarised(tmp_path, text))
+
+
 @pytest.mark.parametrize("factor,verdict", [(1.2, "LOSS"), (1 / 1.2, "GAIN"), (1, "same?")])
 def test_planted_difference(tmp_path, factor, verdict):
     (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE, (1, "on"): [f"{x * factor:.4f}" for x in BASE]}))

@@ -137,6 +137,9 @@ def test_sched_ext(run, storm, kernel, extra_tree, top, tmp_path):
     said = storm(f"{arch}-ext", arch, kernel(arch, "matrix/sched-ext", extra_tree), *rounds,
                  options=["--add", tmp_path / "ext"])
     assert_whole(said, rounds)
+    # Not only did the program say so: the kernel counts as well, and more from round to round.
+    enabled = [0, *map(int, re.findall(r"^sched_ext enabled (\d+)$", said, re.M))]
+    assert len(enabled) == len(rounds) + 1 and enabled == sorted(set(enabled)), said
 
 
 @pytest.mark.full

@@ -15,17 +15,27 @@ CPUs:
     steal        tasks stolen
 
 slice is missing in a run without time slices, find and steal in one whose kernel has no idle_search.
+
+On machines of several NUMA nodes also, from the domain lines of /proc/schedstat:
+
+    across       wake-ups of a task onto a CPU of another node than the waker's
+    pulled       wake-ups whose search for a CPU began at the waker's, the task having run on another node: wake_affine()
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
 FIGURES = ("time", "busy", "slice", "sched", "idle", "wake", "find", "steal")
+NODE_FIGURES = ("across", "pulled")
 KINDS = ("session", "run", "host")
 
 # The nine fields of a cpu line of /proc/schedstat, counted from 1.
 SCHED_COUNT, SCHED_GOIDLE, TTWU_COUNT, RQ_CPU_TIME, PCOUNT = 3, 4, 5, 7, 9
+# The fields of a domain line of versions 15 to 17, counted from its end.
+TTWU_WAKE_REMOTE, TTWU_MOVE_AFFINE = -3, -2
+CPU_MASK = re.compile("[0-9a-f]+(,[0-9a-f]+)*")
 
 
 class ReportError(Exception):
@@ -82,6 +92,11 @@ class Session:
                 raise ReportError(f"{self.where}: not understood: topology {line}; mend or remove the line")
             cpus[int(words[1])] = dict(zip(words[2::2], words[3::2]))
         return cpus
+
+    @property
+    def nodes(self) -> dict[int, str]:
+        """For each CPU its NUMA node."""
+        return {cpu: words.get("node", "0") for cpu, words in self.topology.items()}
 
 
 @dataclass
@@ -144,17 +159,21 @@ def read_records(path: Path, notes: list[str]) -> list[Record]:
 
 @dataclass
 class Snapshot:
-    """The counters before or after a run: ns of the clock, and by CPU what schedstat and idle_search count."""
+    """The counters before or after a run: ns of the clock, and by CPU what schedstat and idle_search count.
+
+    domains: by CPU and domain, a bit for each CPU of the domain, and the counters of wake-ups there.
+    """
 
     clock: int = 0
     schedstat: dict[str, list[int]] = field(default_factory=dict)
+    domains: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
     idle_search_version: str = ""
     idle_search: dict[str, list[int]] = field(default_factory=dict)
 
 
 def read_snapshot(lines: list[str]) -> Snapshot:
     """From a run's lines `before` or `after`. Raises ValueError, with a text, where they are wrong."""
-    snapshot = Snapshot()
+    snapshot, cpu = Snapshot(), ""
     for line in lines:
         words = line.split()
         if words[:1] == ["clock"]:
@@ -163,6 +182,12 @@ def read_snapshot(lines: list[str]) -> Snapshot:
             if len(words) != 11:
                 raise ValueError(f"the line of {words[1]} has {len(words) - 2} fields, not 9")
             snapshot.schedstat[words[1]] = [int(word) for word in words[2:]]
+            cpu = words[1]
+        elif words[:1] == ["schedstat"] and words[1][:6] == "domain":
+            # Since version 17 the domain's name stands before the mask.
+            mask = next(word for word in words[2:4] if CPU_MASK.fullmatch(word))
+            snapshot.domains[cpu, words[1]] = (int(mask.replace(",", ""), 16), int(words[TTWU_WAKE_REMOTE]),
+                                               int(words[TTWU_MOVE_AFFINE]))
         elif words[:2] == ["idle_search", "version"]:
             snapshot.idle_search_version = words[2]
         elif words[:1] == ["idle_search"] and len(words) >= 6:
@@ -175,8 +200,19 @@ def wrapped(difference: int) -> int:
     return difference + (1 << 32) if difference < 0 else difference
 
 
-def run_figures(record: Record) -> dict[str, float]:
-    """The figures of a run. Raises ValueError, with a text, for one that is not valid."""
+def node_figures(before: Snapshot, after: Snapshot, nodes: dict[int, str]) -> dict[str, int]:
+    """across and pulled, of all CPUs together. A wake-up counts in the smallest domain that has both CPUs."""
+    across = pulled = 0
+    for key, (mask, remote, affine) in after.domains.items():
+        if len({node for cpu, node in nodes.items() if mask >> cpu & 1}) > 1:
+            _, remote_before, affine_before = before.domains.get(key, (0, 0, 0))
+            across += wrapped(remote - remote_before)
+            pulled += wrapped(affine - affine_before)
+    return {"across": across, "pulled": pulled}
+
+
+def run_figures(record: Record, nodes: dict[int, str]) -> dict[str, float]:
+    """The figures of a run; nodes are those of the CPUs. Raises ValueError, with a text, for one that is not valid."""
     if record.get("valid") != "yes":
         raise ValueError(record.get("valid") or "it does not say that it is valid")
     before, after = (read_snapshot(record.fields.get(key, [])) for key in ("before", "after"))
@@ -203,6 +239,8 @@ def run_figures(record: Record) -> dict[str, float]:
             for i in range(4))
         figures["find"] = 100 * (newidle + stealing) / (window * n)
         figures["steal"] = steals / n
+    if len(set(nodes.values())) > 1 and after.domains:
+        figures |= {key: count / n for key, count in node_figures(before, after, nodes).items()}
     return figures
 
 
@@ -216,8 +254,8 @@ def add_run(records: Records, record: Record, session: Session) -> None:
         raise ReportError(f"{record.where}: side '{side}' is not among the session's sides, "
                           f"{' '.join(session.sides)}; correct the line 'sides' of session {session.name}")
     try:
-        run = Run(session, int(record.get("groups")), side, run_figures(record))
-    except (ValueError, IndexError) as error:
+        run = Run(session, int(record.get("groups")), side, run_figures(record, session.nodes))
+    except (ValueError, IndexError, StopIteration) as error:
         records.invalid += 1
         records.notes.append(f"{record.where}: run {record.get('number')} of session {record.session} "
                              f"is not used: {error}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Optional
 
 from . import stats
-from .records import FIGURES, Records, ReportError, Run, Session
+from .records import FIGURES, NODE_FIGURES, Records, ReportError, Run, Session
 from .traces import NAME, Trace, analyse
 
 QEMU_WARNING = ("QEMU (TCG) guest: idle CPUs lend their host core to busy ones, so time and %speedup say "
@@ -180,7 +180,7 @@ def trace_figures(trace: Trace) -> dict[str, object]:
 def row_figures(row: Row) -> dict[str, object]:
     """What is said about a row; None where there is nothing to say."""
     figures: dict[str, object] = {"groups": row.groups, "side": row.side, "runs": len(row.runs)}
-    for figure in FIGURES:
+    for figure in FIGURES + NODE_FIGURES:
         figures[figure] = row.median(figure)
     time = row.time_interval
     speedup = row.comparison or stats.Comparison(None, None, None)

@@ -16,8 +16,12 @@ COLUMNS = ("grps", "side", "time", "median interval", "%busy", "slice", "sched",
            "wasted", "%speedup", "interval", "conf", "p", "verdict", "runs")
 FORMATS = {"time": "%.3f", "busy": "%.2f", "slice": "%.3f", "sched": "%.0f", "idle": "%.0f", "wake": "%.0f",
            "find": "%.2f", "steal": "%.0f"}
+NODE_COLUMNS = ("grps", "side", "wake", "across", "%across", "pulled")
 TRACE_COLUMNS = ("grps", "side", "loops", "seconds", "%idle", "%wasted", "%latency", "%unknown", "idle periods/CPU",
                  "mean us")
+
+NODE_TITLE = ("wake-ups per CPU onto another NUMA node than the waker's, and those whose search for a CPU began at the waker's, "
+              "the task having run on another node (wake_affine)")
 
 # The units of a run's figures in Go's benchmark format.
 UNITS = {"busy": "%busy", "slice": "ns/slice", "sched": "scheds/cpu", "idle": "idles/cpu", "wake": "wakes/cpu",
@@ -85,6 +89,18 @@ def trace_cells(summary: Summary) -> list[list[str]]:
              f"{trace.idle:.2f}", f"{trace.wasted:.2f}", f"{trace.latency:.2f}", f"{trace.unknown:.2f}",
              f"{sum(trace.idle_periods) / len(trace.idle_periods):.1f}", f"{trace.idle_mean_us:.1f}"]
             for trace in summary.traces]
+
+
+def node_cells(summary: Summary) -> list[list[str]]:
+    """The rows of the table of wake-ups and nodes, as in NODE_COLUMNS; none on a machine of one node."""
+    cells = []
+    for row in summary.rows:
+        wake, across, pulled = (row.median(figure) for figure in ("wake", "across", "pulled"))
+        if across is not None:
+            share = 100 * across / wake if wake else None
+            cells.append([str(row.groups), row.side, show(wake, "%.0f"), show(across, "%.0f"), show(share, "%.2f"),
+                          show(pulled, "%.0f")])
+    return cells
 
 
 def align(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
@@ -156,6 +172,8 @@ def table(summary: Summary) -> str:
     width = max(len(key) for key, _ in about) + 1
     lines = [f"{key + ':':{width}} {value}" for key, value in about]
     lines += align(COLUMNS, [cells(row) for row in summary.rows]) + footer(summary)
+    if node_cells(summary):
+        lines += ["", NODE_TITLE + ":", *align(NODE_COLUMNS, node_cells(summary))]
     if summary.traces:
         lines += ["", "traces:", *align(TRACE_COLUMNS, trace_cells(summary))]
     return "\n".join(lines) + "\n"
@@ -232,6 +250,8 @@ def report_html(summary: Summary, plots: dict[str, bytes]) -> str:
         parts.append(f'<p class="caveat">{html.escape(summary.timing_caveat)}</p>')
     parts.append(html_table(COLUMNS, [cells(row) for row in summary.rows]))
     parts.append("<ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in footer(summary)) + "</ul>")
+    if node_cells(summary):
+        parts += ["<h2>Wake-ups and NUMA nodes</h2>", f"<p>{NODE_TITLE}</p>", html_table(NODE_COLUMNS, node_cells(summary))]
     if summary.traces:
         parts += ["<h2>Traces</h2>", html_table(TRACE_COLUMNS, trace_cells(summary))]
     for name, png in plots.items():

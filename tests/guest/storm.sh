@@ -302,6 +302,12 @@ for round; do
 		(checker) >$w/out.last
 		! grep '^FAIL' $w/out.last || { cat $w/out.last; bad=1; }
 	fi
+	case $round in
+	*ext*)
+		# the kernel's own count, since boot
+		echo "sched_ext enabled $(cat /sys/kernel/sched_ext/enable_seq 2>/dev/null || echo 0)"
+		;;
+	esac
 	if [ $bad = 0 ]; then
 		echo "round $round seconds $seconds good"
 	else
