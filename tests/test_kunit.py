@@ -28,7 +28,7 @@ def run_kunit(run, tree, cache, arch=HOST):
     build = cache / "kunit" / arch
     build.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "CCACHE_DIR": str(cache / "ccache"), "CCACHE_BASEDIR": str(tree),
-                   "CCACHE_NOHASHDIR": "1", "CCACHE_DEPEND": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+                   "CCACHE_NOHASHDIR": "1", "CCACHE_NODEPEND": "1", "CCACHE_NAMESPACE": "preprocessed", "PYTHONDONTWRITEBYTECODE": "1"}
     return run("tools/testing/kunit/kunit.py", "run", f"--arch={arch}", *options, "--kunitconfig=kernel/sched",
                f"--build_dir={build}", f"--make_options=CC={compiler}", f"--jobs={os.cpu_count()}",
                "--timeout=600", "--raw_output=kunit", "sparsemask", cwd=tree, env=environment).stdout

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +41,12 @@ def kernel(top):
         command = [top / "scripts/build", "--arch", arch, "--config", ",".join(names), "--tree", tree]
         for variable in KCSAN if kind == "kcsan" else []:
             command += ["--make", variable]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        image = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        if arch == "x86_64":
+            # A compiler's cache that does not see .incbin gives the kernel of an earlier build.
+            packed = Path(image).parent / "compressed/vmlinux.bin.gz"
+            assert packed.read_bytes() in Path(image).read_bytes(), f"{image} is not what was linked last"
+        return image
 
     return make
 
