@@ -14,7 +14,8 @@
 #	throttle	gives groups of tasks, one in another, changing cpu.max
 #	ext		gives all fair tasks to a sched_ext scheduler, and takes them back (program ext, if it is there)
 #
-# A round takes longer, two minutes at most, if a storm has not come to anything in its time.
+# A round takes longer, two minutes at most, if a storm has not come to anything in its time, or the checker not to
+# STORM_READINGS readings (1) without finding anything.
 # Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
 # found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm did nothing. Storms
 # that this kernel cannot have are named as "unsupported".
@@ -200,6 +201,7 @@ checker() {
 	while running || [ $n = 0 ]; do
 		cat $d/overload_check >$w/check || fail 'cannot read overload_check'
 		n=$((n + 1))
+		echo >>$w/readings
 		if ! grep -q '^missing 0$' $w/check || ! grep -q '^violations 0$' $w/check ||
 			! { [ -z "$strict" ] || grep -q '^stamps 0$' $w/check; } ||
 			! grep -q '^waits 0$' $w/check; then
@@ -242,6 +244,7 @@ for round; do
 	esac
 	[ -z "$strict" ] || stop_fair_servers
 	rm -f $w/go.* $w/out.*
+	: >$w/readings
 	: >$w/go
 	bad=0
 	if [ -z "$STORM_NO_CHECKER" ]; then
@@ -271,6 +274,11 @@ for round; do
 			sleep 1
 			waited=$((waited + 1))
 		done
+	done
+	while [ -z "$STORM_NO_CHECKER" ] && [ "$(wc -l <$w/readings)" -lt "${STORM_READINGS:-1}" ] && [ $waited -lt 120 ] &&
+		! grep -q '^FAIL' $w/out.checker; do
+		sleep 1
+		waited=$((waited + 1))
 	done
 	rm -f $w/go
 	[ -z "$strict" ] || start_fair_servers
