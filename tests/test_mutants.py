@@ -21,7 +21,7 @@ import pytest
 import test_kunit
 from test_choice import choice  # noqa: F401 (fixture)
 from test_selftest import ONE_LLC, WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
-from test_storms import kernel, no_memory, storm  # noqa: F401 (fixtures)
+from test_storms import LONG_SEARCHES, kernel, no_memory, storm  # noqa: F401 (fixtures)
 
 MUTANTS = sorted((pathlib.Path(__file__).parent / "mutants").glob("*.patch"))
 pytestmark = pytest.mark.mutants
@@ -47,7 +47,7 @@ def test_mutant_is_caught(run, top, cache, kernel, storm, choice, result, mutant
         kind = "debug" if check == "debug-storm" else "plain"
         # The checker sees a bit that is wrong only if it looks while it is.
         said = storm(f"mutant-{patch.stem}", "x86_64", kernel("x86_64", kind, mutant_tree), rounds,
-                     environment=["STORM_READINGS=20"], check=False)
+                     environment=["STORM_READINGS=20", *(LONG_SEARCHES if kind == "debug" else [])], check=False)
         # not just a storm that came to nothing
         caught = re.search(r"^(violation |stamp cpu|waits [1-9]|lost task)|does not end|splats in the kernel log|"
                            r"error: (not finished after|the guest ended before)", said, re.M)

@@ -27,6 +27,9 @@ SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--also
 # load takes minutes on a busy host; storm.sh itself finds what hangs.
 RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300"
 
+# A search has the mask in its hands for a microsecond only.
+LONG_SEARCHES = ["STORM_SEARCH_US=200"]
+
 # Names of objects count in all directories: with core.o, KCSAN would watch its own, and the kernel does not boot.
 KCSAN = ["KCSAN_SANITIZE=n"] + [f"KCSAN_SANITIZE_{name}.o=y" for name in ("fair", "build_policy", "build_utility")]
 
@@ -127,7 +130,7 @@ def test_without_a_tick(storm, kernel, extra_tree, arch):
 def test_masks_come_and_go(storm, kernel, extra_tree, arch):
     """Domains are rebuilt all the time while old masks wait for late RCU callbacks, under KASAN."""
     rounds = ["hotplug+plain", "partitions+toggles+plain"]
-    said = storm(f"{arch}-debug-masks", arch, kernel(arch, "debug", extra_tree), *rounds, seconds=3 * SECONDS,
+    said = storm(f"{arch}-debug-masks", arch, kernel(arch, "debug", extra_tree), *rounds, seconds=3 * SECONDS, environment=LONG_SEARCHES,
                  append="rcupdate.rcu_expedited=0 rcutree.blimit=1 rcutree.jiffies_till_first_fqs=50 rcu_nocbs=all")
     assert_whole(said, rounds)
 

@@ -21,6 +21,7 @@
 # that this kernel cannot have are named as "unsupported".
 #
 # STORM_NO_CHECKER=1: for a kernel without the checker, and without stealing.
+# STORM_SEARCH_US=N: each search for a task takes so many microseconds longer, while the mask that it reads may go.
 
 d=/sys/kernel/debug/sched
 cg=/sys/fs/cgroup
@@ -29,6 +30,7 @@ w=/tmp/storm
 bad=0
 worst=0
 mkdir -p $w
+[ -z "$STORM_SEARCH_US" ] || echo "$STORM_SEARCH_US" >$d/overload_check_delay || exit 2
 
 cpus=$(grep -c ^processor /proc/cpuinfo)
 [ "$cpus" -ge 4 ] || { echo "storm.sh: error: needs 4 CPUs"; exit 2; }
