@@ -13,6 +13,7 @@
 #
 #   --loads "LOAD..." what to run; by default all that have their program here. Each is one of
 #                       pipe          perf bench sched pipe: two tasks in turn
+#                       hogs-L        the same beside L tasks that only compute
 #                       messaging-L   perf bench sched messaging, groups of 40 tasks
 #                       latency-L     requests to L workers: load wake
 #                       tbench-L      L clients of tbench over loopback, as many servers
@@ -48,7 +49,7 @@ command_line="$0 $*"
 # shellcheck source=bench/switch.sh
 . "$dir/switch.sh"
 
-all='pipe messaging-2x messaging-4x latency-0.5x latency-1x latency-2x tbench-1 tbench-0.5x tbench-1x tbench-2x
+all='pipe hogs-1x messaging-2x messaging-4x latency-0.5x latency-1x latency-2x tbench-1 tbench-0.5x tbench-1x tbench-2x
 	threads-1x threads-2x mutex-1x mutex-2x switch-0.5x switch-1x switch-2x fork-1x fork-1.5x
 	barrier-1x barrier-1.5x nice-1x'
 
@@ -84,7 +85,7 @@ read_sides "${wanted:-off=NO_STEAL,on=STEAL}" "$only"
 needs()
 {
 	case $1 in
-	pipe|messaging*) program=perf package=linux-perf ;;
+	pipe|hogs*|messaging*) program=perf package=linux-perf ;;
 	tbench*) program=tbench package=dbench ;;
 	threads*|mutex*) program=sysbench package=sysbench ;;
 	switch*) program=stress-ng package=stress-ng ;;
@@ -92,7 +93,7 @@ needs()
 	esac
 }
 
-levelled='messaging|latency|tbench|threads|mutex|switch|fork|barrier|nice'
+levelled='hogs|messaging|latency|tbench|threads|mutex|switch|fork|barrier|nice'
 level='[1-9][0-9]*|(0|[1-9][0-9]*)([.][0-9]+)?x'
 # Each family as its members of the default; others as they are.
 named=${loads:+1} chosen=
@@ -225,6 +226,28 @@ figure()
 run_pipe()
 {
 	background perf bench sched pipe -l $((10000 * scale))
+	figure time us/op lower 's/^ *\([0-9.]*\) usecs\/op$/\1/p'
+}
+
+# pipe_beside HOGS LOOPS: what perf says while so many tasks compute
+pipe_beside()
+{
+	hogs='' left=$1
+	while [ "$left" -gt 0 ]; do
+		while :; do :; done &
+		hogs="$hogs $!" left=$((left - 1))
+	done
+	perf bench sched pipe -l "$2"
+	result=$?
+	# shellcheck disable=SC2086 # a list of numbers
+	kill $hogs && wait $hogs
+	return $result
+}
+
+run_hogs()
+{
+	background pipe_beside "$1" $((1000 * scale))
+	ran="perf bench sched pipe -l $((1000 * scale)), beside $1 hogs"
 	figure time us/op lower 's/^ *\([0-9.]*\) usecs\/op$/\1/p'
 }
 

@@ -270,7 +270,7 @@ def dash_machine(tmp_path):
 
 
 METRICS = {
-    "pipe": ["time us/op lower 4.684000"], "messaging-2x": ["time s lower 0.123"], "messaging-4x": ["time s lower 0.123"],
+    "pipe": ["time us/op lower 4.684000"], "hogs": ["time us/op lower 4.684000"], "messaging-2x": ["time s lower 0.123"], "messaging-4x": ["time s lower 0.123"],
     "latency": ["wake_p99 us lower 7", "rate requests/s higher 99.5"], "threads": ["time s lower 0.0223"],
     "mutex": ["time s lower 0.0223"], "switch": ["rate switches/s higher 380140.47"], "fork": ["time s lower 0.25"],
     "barrier": ["time s lower 0.25"], "nice": ["share_nice0 % same 70.5", "time s lower 2"],
@@ -289,8 +289,7 @@ def test_every_load(machine):
     assert [side for _, side, _, _ in runs] == ["off", "on"] * len(names)
     calls = machine.calls()
     assert [side for _, side, _ in calls] == ["off", "on"] * len(names)
-    args = {" ".join([name, *args[:3]]): args for name, _, args in calls}
-    assert args["perf bench sched pipe"][3:] == ["-l", "20000"]
+    assert [args[3:] for name, _, args in calls if args[:3] == ["bench", "sched", "pipe"]] == 2 * [["-l", "20000"]] + 2 * [["-l", "2000"]]
     # 4 CPUs
     text = machine.raw.read_text()
     assert re.search(r"^load threads-2x\nside off\ncommand sysbench threads --threads=8 .*--events=2000 run$", text, re.M)
@@ -359,6 +358,22 @@ def test_interrupt(machine, name):
     machine.calls()
     machine.collect("--loads", "fork-1x pipe")
     assert [(name, side) for name, side, _ in machine.calls()] == [("perf", "off"), ("perf", "on")]
+
+
+def test_hogs_do_not_stay(dash_machine):
+    """Neither after the load nor when it is interrupted."""
+    def hogs():
+        found = subprocess.run(["pgrep", "-f", str(dash_machine.collector)], stdout=subprocess.PIPE, text=True, check=False)
+        return found.stdout.split()
+    dash_machine.collect("--loads", "hogs-3")
+    assert not hogs()
+    dash_machine.do(perf={"hang": True})
+    process = dash_machine.start("--loads", "hogs-3", "--runs", "2", "--out", str(dash_machine.out), collector=dash_machine.collector)
+    wait_for(lambda: (dash_machine.root / "pids").exists() and dash_machine.get("pids"))
+    assert len(hogs()) >= 4
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    wait_for(lambda: not hogs())
 
 
 @pytest.mark.parametrize("text,load", [("nothing", "pipe"), ("usecs/op", "pipe"), ("total time: -", "threads-1x"), ("", "nice-1x")])
