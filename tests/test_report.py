@@ -554,6 +554,18 @@ def test_idle_periods(tmp_path):
     assert trace.gaps == 0 and trace.unknown == 0
 
 
+def test_busy_while_all_tasks_are_there(tmp_path):
+    """From the last fork to the first exit: 100 to 600 us here, with CPU 0 idle for 200 of them, 1 for 500, 2 and 3 for none."""
+    fork = wake(us(100), 1, 11).replace("sched_wakeup:", "sched_wakeup_new:")
+    leave = "x-12 [002] d..2. {}: sched_process_exit: comm=x pid=12 prio=120"
+    lines = [switch(us(0), 0, 0, "R", 10), switch(us(0), 1, 8, "S", 0), switch(us(0), 2, 0, "R", 12), switch(us(0), 3, 0, "R", 13),
+             leave.format(us(50)), fork, switch(us(400), 0, 10, "S", 0), leave.format(us(600)), leave.format(us(900))]
+    trace = analysed(tmp_path, trace_text(lines), PAIRS)
+    assert trace.full_busy == pytest.approx(100 - 100 * (200 + 500) / 2000)
+    lines.remove(fork)
+    assert analysed(tmp_path, trace_text(lines), PAIRS).full_busy is None
+
+
 def test_unknown_share(tmp_path):
     trace = analysed(tmp_path, trace_text([switch(us(250), 0, 0, "R", 10), switch(us(500), 1, 3, "S", 0)]), PAIRS)
     assert trace.unknown == pytest.approx((0 + 0 + 100 + 100) / 4)

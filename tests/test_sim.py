@@ -253,10 +253,12 @@ def test_in_sim(bench):
 
 def test_in_sim_passes_machine_and_time_on(bench):
     bench.run("--machine", "2x2x1", "--groups", "3", "--runs", "1", "--quantum", "7", "--ips", "5000000", "--idle-exit",
-              "0", "--features", "STEAL,x=NO_STEAL", "--trace-loops", "0")
+              "0", "--append", "preempt=full x=1", "--features", "STEAL,x=NO_STEAL", "--trace-loops", "0")
     (c,) = bench.calls()
     assert c["unit"] == "3-1"
-    assert c["own"][:9] == ["--quantum", "7", "--ips", "5000000", "--idle-exit", "0", "--topology", "2x2x1", "--numa"]
+    assert c["own"][:11] == ["--quantum", "7", "--ips", "5000000", "--idle-exit", "0", "--topology", "2x2x1", "--numa",
+                             "--append", "preempt=full x=1"]
+    assert "\nappend preempt=full x=1\n" in bench.files()["plan"]
     assert c["rest"][4] == "STEAL,x=NO_STEAL" and c["rest"][-1] == "1000"
 
 
@@ -294,7 +296,7 @@ def test_units_that_are_there_are_not_run_again(bench):
 
 @pytest.mark.parametrize("change", [("--loops", "60"), ("--machine", "1x2x2"), ("--quantum", "100"), ("--idle-exit", "0"),
                                     ("--ips", "2000000000"), ("--trace-loops", "0"), ("--features", "a=STEAL,b=NO_STEAL"),
-                                    ("--kernel", "patched=image2")])
+                                    ("--kernel", "patched=image2"), ("--append", "preempt=full")])
 def test_directory_of_another_comparison_is_refused(bench, change):
     (bench.root / "image2").write_text("another")
     bench.run(*SMALL)

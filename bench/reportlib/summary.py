@@ -171,8 +171,8 @@ def trace_figures(trace: Trace) -> dict[str, object]:
     periods = sum(trace.idle_periods)
     return {
         "groups": trace.groups, "side": trace.side, "file": trace.path.name, "seconds": trace.seconds,
-        "idle_percent": trace.idle, "wasted_percent": trace.wasted, "wakeup_latency_percent": trace.latency,
-        "unknown_percent": trace.unknown, "idle_periods": periods,
+        "idle_percent": trace.idle, "full_busy_percent": trace.full_busy, "wasted_percent": trace.wasted,
+        "wakeup_latency_percent": trace.latency, "unknown_percent": trace.unknown, "idle_periods": periods,
         "idle_periods_per_cpu": periods / len(trace.idle_periods), "idle_mean_us": trace.idle_mean_us,
     }
 

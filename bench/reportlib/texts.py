@@ -17,8 +17,8 @@ COLUMNS = ("grps", "side", "time", "median interval", "%busy", "slice", "sched",
 FORMATS = {"time": "%.3f", "busy": "%.2f", "slice": "%.3f", "sched": "%.0f", "idle": "%.0f", "wake": "%.0f",
            "find": "%.2f", "steal": "%.0f"}
 NODE_COLUMNS = ("grps", "side", "wake", "across", "%across", "pulled")
-TRACE_COLUMNS = ("grps", "side", "loops", "seconds", "%idle", "%wasted", "%latency", "%unknown", "idle periods/CPU",
-                 "mean us")
+TRACE_COLUMNS = ("grps", "side", "loops", "seconds", "%idle", "%full busy", "%wasted", "%latency", "%unknown",
+                 "idle periods/CPU", "mean us")
 
 NODE_TITLE = ("wake-ups per CPU onto another NUMA node than the waker's, and those whose search for a CPU began at the waker's, "
               "the task having run on another node (wake_affine)")
@@ -86,7 +86,7 @@ def cells(row: Row) -> list[str]:
 def trace_cells(summary: Summary) -> list[list[str]]:
     """The rows of the table of traces, as in TRACE_COLUMNS."""
     return [[str(trace.groups), trace.side, trace.header.get("loops", "-"), f"{trace.seconds:.6f}",
-             f"{trace.idle:.2f}", f"{trace.wasted:.2f}", f"{trace.latency:.2f}", f"{trace.unknown:.2f}",
+             f"{trace.idle:.2f}", show(trace.full_busy, "%.2f"), f"{trace.wasted:.2f}", f"{trace.latency:.2f}", f"{trace.unknown:.2f}",
              f"{sum(trace.idle_periods) / len(trace.idle_periods):.1f}", f"{trace.idle_mean_us:.1f}"]
             for trace in summary.traces]
 
@@ -155,6 +155,8 @@ def footer(summary: Summary) -> list[str]:
     notes += confidence_notes(summary) + repetition_notes(summary)
     if summary.traces:
         notes.append("wasted: % of CPUs x time idle while a task waited on a busy CPU of the same LLC, from traces")
+        notes.append("%full busy: % of CPUs x time busy from the last fork to the first exit; the traces' other figures are of the "
+                     "whole run, with the forks")
         if max(trace.unknown for trace in summary.traces) >= 1:
             notes.append("%unknown: CPUs that never switch in the trace; they count neither as idle nor as wasted")
     if any((row.median("busy") or 0) > 100 for row in summary.rows):

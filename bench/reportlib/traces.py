@@ -25,6 +25,10 @@ wasted if tasks wait elsewhere. Wasted idle is the sum of this over the LLCs and
 divided by (CPUs x time), in percent; 0 is a machine that never idles while work waits in the same LLC.
 Where W < I it is not said which of the idle CPUs are the wasted ones; each has the share W / I.
 
+FULL BUSY is the share of (CPUs x time) that is not idle between the last fork and the first exit of a task after it: while
+all of hackbench's tasks are there. What comes before, one task that forks all others, and after, the last ones that wait
+for each other, leaves CPUs idle with any scheduler, and counts in all the other figures.
+
 WAKE-UP LATENCY is the share of (CPUs x time) in which a CPU was idle while a task waited on that very CPU.
 It is no part of wasted idle, but a moment may count in both.
 
@@ -36,7 +40,7 @@ import gzip
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Optional
 
 import numpy
 
@@ -78,6 +82,8 @@ class Trace:
     latency: float
     unknown: float
     idle: float
+    # None if there is no time with all tasks.
+    full_busy: Optional[float]
     idle_ns: list[int]
     idle_periods: list[int]
     # For each CPU when it became idle or busy: (ns, is it idle?); the first is where accounting starts.
@@ -267,6 +273,19 @@ def idle_times(changes: list[tuple[int, bool]], end: int) -> Iterator[int]:
             yield stop - start
 
 
+def full_busy(events: list[Event], changes: list[list[tuple[int, bool]]], end: int) -> Optional[float]:
+    """FULL BUSY of the module's docstring, in percent; None without a fork. Unknown time counts as busy."""
+    start = max((now for now, _, kind, _ in events if kind == "sched_wakeup_new"), default=end)
+    stop = min((now for now, _, kind, _ in events if kind == "sched_process_exit" and now > start), default=end)
+    if stop <= start:
+        return None
+    idle = 0
+    for cpu in changes:
+        ends = [now for now, _ in cpu[1:]] + [end]
+        idle += sum(max(0, min(after, stop) - max(now, start)) for (now, is_idle), after in zip(cpu, ends) if is_idle)
+    return 100 - 100 * idle / (len(changes) * (stop - start))
+
+
 def mark(path: Path, header: dict[str, str], key: str, default: int) -> int:
     """The time (ns) of the header's begin or end."""
     if key not in header:
@@ -331,7 +350,7 @@ def analyse(path: Path, llcs: list[list[int]]) -> Trace:
     return Trace(path=path, groups=groups, side=side, header=header, llcs=llcs, begin=begin, end=end,
                  events=len(events), gaps=sweep.gaps, wasted=sweep.wasted_ns / whole,
                  latency=sweep.latency_ns / whole, unknown=100 - known / whole,
-                 idle=sum(map(sum, lengths)) / whole, idle_ns=list(map(sum, lengths)),
+                 idle=sum(map(sum, lengths)) / whole, full_busy=full_busy(events, sweep.changes, end), idle_ns=list(map(sum, lengths)),
                  idle_periods=list(map(len, lengths)), changes=sweep.changes, shares=sweep.shares)
 
 

@@ -5,7 +5,7 @@
 # What bench/in-sim and bench/in-sim-loads share, and source after lib.sh: machines of a kind, a directory of results
 # that can be continued, and as many units of work at a time as there are cores.
 
-# machine_kind: checks $machine, $jobs, $quantum, $ips, $idle_exit and $timeout, and makes $sim_options of them.
+# machine_kind: checks $machine, $jobs, $quantum, $ips, $idle_exit and $timeout, and, with $append, makes $sim_options of them.
 machine_kind() {
 	local n
 	for n in "$jobs" "$quantum" "$ips" ${timeout:+"$timeout"}; do
@@ -18,6 +18,7 @@ machine_kind() {
 	1x*) ;;
 	*) sim_options+=(--numa) ;;
 	esac
+	[ -z "$append" ] || sim_options+=(--append "$append")
 	[[ $machine =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] || wrong "--machine '$machine' is not SOCKETSxCORESxTHREADS"
 }
 
@@ -67,6 +68,7 @@ make_plan() {
 		echo "quantum_ns $quantum"
 		echo "ips $ips"
 		echo "idle_exit_ns $idle_exit"
+		[ -z "$append" ] || echo "append $append"
 		cat
 	} >"$out/.plan"
 	if [ -f "$out/plan" ] && ! diff "$out/plan" "$out/.plan" >&2; then
@@ -78,7 +80,8 @@ make_plan() {
 	STEAL_SIM="topology $machine
 quantum_ns $quantum
 ips $ips
-idle_exit_ns $idle_exit
+idle_exit_ns $idle_exit${append:+
+append $append}
 not_modelled caches, memory latency, cost of moving cache lines, threads of a core sharing it, turbo, \
 depth of idle states"
 	export STEAL_PROJECT STEAL_SIM
