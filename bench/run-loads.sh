@@ -246,8 +246,8 @@ pipe_beside()
 
 run_hogs()
 {
-	background pipe_beside "$1" $((200 * scale))
-	ran="perf bench sched pipe -l $((200 * scale)), beside $1 hogs"
+	background pipe_beside "$1" $((100 * scale))
+	ran="perf bench sched pipe -l $((100 * scale)), beside $1 hogs"
 	figure time us/op lower 's/^ *\([0-9.]*\) usecs\/op$/\1/p'
 }
 

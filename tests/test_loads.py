@@ -289,7 +289,7 @@ def test_every_load(machine):
     assert [side for _, side, _, _ in runs] == ["off", "on"] * len(names)
     calls = machine.calls()
     assert [side for _, side, _ in calls] == ["off", "on"] * len(names)
-    assert [args[3:] for name, _, args in calls if args[:3] == ["bench", "sched", "pipe"]] == 2 * [["-l", "20000"]] + 2 * [["-l", "400"]]
+    assert [args[3:] for name, _, args in calls if args[:3] == ["bench", "sched", "pipe"]] == 2 * [["-l", "20000"]] + 2 * [["-l", "200"]]
     # 4 CPUs
     text = machine.raw.read_text()
     assert re.search(r"^load threads-2x\nside off\ncommand sysbench threads --threads=8 .*--events=2000 run$", text, re.M)
