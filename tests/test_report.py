@@ -637,7 +637,7 @@ def test_refused_trace_does_not_stop_the_report(tmp_path):
     for text in (stdout, stderr):
         assert re.search("trace not used: .*trace-1-on.txt: 17 events were overrun", text)
         assert re.search("trace not used: .*trace-1-x.txt: side x is not among the sides, off on", text)
-    assert re.search(r"1 +off +100 0\.001000 75\.00 +10\.00 ", stdout)
+    assert re.search(r"1 +off +100 0\.001000 75\.00 +- +10\.00 ", stdout)
 
 
 def test_lost_switches_are_noted(tmp_path):
