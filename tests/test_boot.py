@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from conftest import tried
+
 TOP = Path(__file__).resolve().parent.parent
 
 
 def run(script, *args, top=TOP, **kwargs):
-    return subprocess.run([top / "scripts" / script, *map(str, args)], text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, check=False, **kwargs)
+    return tried([top / "scripts" / script, *map(str, args)], text=True,
+                 stdin=subprocess.DEVNULL, capture_output=True, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +114,45 @@ def test_splat_fails_the_boot(boot, line):
     result = boot("sh", "-c", f"echo '<4>{line}' >/dev/kmsg")
     assert result.returncode == 125, result.stderr
     assert line in result.stderr
+
+
+@pytest.mark.parametrize("code,status", [
+    ("e9 41 fc ff ff 0f <1f> 44 00 00", 75),
+    ("e9 41 fc ff ff cc <1f> 44 00 00", 125),
+    ("Unable to access opcode bytes at 0x0.", 125),
+])
+def test_stale_breakpoint_of_qemu_is_told_from_one_in_memory(kernel, tmp_path, code, status):
+    """Once; and a second try is made of the first kind only, whose result counts."""
+    qemu = tmp_path / "qemu"
+    qemu.write_text(f"""#!/bin/sh
+echo >>{tmp_path}/tries
+for word; do case $word in file:*) log=${{word#file:}} ;; esac; done
+echo '[    0.9] Oops: int3: 0000 [#1] SMP
+[    0.9] RIP: 0010:set_next_task_fair+0x61e/0x6c0
+[    0.9] Code: {code}' >"$log"
+exit 1
+""")
+    qemu.chmod(0o755)
+    result = run("boot", "--arch", "x86_64", "--kernel", kernel, "--through", qemu, "--", "true")
+    assert result.returncode == status, result.stderr
+    assert ("try again" in result.stderr) == (status == 75)
+    assert "set_next_task_fair" in result.stderr
+    assert len((tmp_path / "tries").read_text()) == (2 if status == 75 else 1)
+
+
+@pytest.mark.parametrize("before", ["WARNING: CPU: 1 PID: 1 at kernel/sched/fair.c:1", "BUG: earlier"])
+def test_earlier_splat_is_not_blamed_on_qemu(kernel, tmp_path, before):
+    qemu = tmp_path / "qemu"
+    qemu.write_text(f"""#!/bin/sh
+for word; do case $word in file:*) log=${{word#file:}} ;; esac; done
+echo '[    0.9] {before}
+[    0.9] Oops: int3: 0000 [#1] SMP
+[    0.9] Code: e9 41 fc ff ff 0f <1f> 44 00 00' >"$log"
+exit 1
+""")
+    qemu.chmod(0o755)
+    result = run("boot", "--arch", "x86_64", "--kernel", kernel, "--through", qemu, "--", "true")
+    assert result.returncode == 125, result.stderr
 
 
 def test_panic_fails_the_boot(boot):
