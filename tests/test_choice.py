@@ -19,7 +19,7 @@ SKIPPED = {
 def choice(run, top):
     """choice(ARCH, KERNEL): the suite's results, as KTAP."""
     def boot(arch, image):
-        return run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--append",
+        return run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--smp", "4,sockets=2,cores=2", "--append",
                    "kunit.enable=1 kunit.autorun=1", "--", "cat", "/sys/kernel/debug/kunit/sched_steal/results", check=False).stdout
     return boot
 
