@@ -37,5 +37,12 @@ def test_x86_64(choice, kernel, extra_tree):  # noqa: F811
 
 
 @pytest.mark.full
+def test_proxy_exec(choice, kernel, extra_tree):  # noqa: F811
+    """A task that waits for a mutex stays on the queue there, and is not to be stolen."""
+    assert_good(choice("x86_64", kernel("x86_64", "matrix/proxy-exec", extra_tree)), extra_tree,
+                {"steal_test_capacity": SKIPPED["x86_64"]["steal_test_capacity"]})
+
+
+@pytest.mark.full
 def test_arm64(choice, kernel, extra_tree):  # noqa: F811
     assert_good(choice("arm64", kernel("arm64", "plain", extra_tree)), extra_tree, SKIPPED["arm64"])

@@ -6,7 +6,7 @@
  * has a name and no program: whatever sched_ext does by default, it does. So all that it takes is a map of
  * its type, found in the kernel's own BTF.
  *
- * When it has done so for the first time, or never will, it makes the file FILE.ext. At the end it prints "storm
+ * When it has done so ten times, or STORM_OPERATIONS times if the environment has this, or never will, it makes the file FILE.ext. At the end it prints "storm
  * ext operations N". Exit status: 0; 1 a scheduler was refused or cannot be taken away; 2 wrong call; 3 this kernel has no
  * sched_ext, or says nothing of its types: "unsupported" is printed.
  */
@@ -55,7 +55,8 @@ int main(int argc, char **argv)
 	LIBBPF_OPTS(bpf_map_create_opts, opts);
 	unsigned int size, name_at;
 	struct btf *btf;
-	long count = 0;
+	const char *wanted = getenv("STORM_OPERATIONS");
+	long count = 0, enough = wanted ? atol(wanted) : 10;
 	char *value;
 	int id, type;
 
@@ -94,7 +95,7 @@ int main(int argc, char **argv)
 			return 1;
 		}
 		close(map);
-		if (!count++)
+		if (++count == enough)
 			make_file(argv[1]);
 		usleep(30000);
 	}

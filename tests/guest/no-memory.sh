@@ -8,10 +8,10 @@
 # the checker must find no violation. If it was that of a mask, another CPU of the same LLC has got one then.
 #
 # Then makes it while no more memory of the size of such masks is to be had, so that domains have to do without.
-# The machine runs hackbench like this, and has masks again after the next rebuild.
+# The machine balances and runs hackbench like this, and has masks again after the next rebuild.
 #
-# Prints how many allocations failed, how often the kernel said that there is no memory for a mask, and how
-# many CPUs had to do without.
+# Prints how many allocations failed, how often the kernel said that there is no memory for a mask, how
+# many CPUs had to do without, and to how many CPUs tasks that began on one have come then.
 
 check=/sys/kernel/debug/sched/overload_check
 p=/sys/fs/cgroup/p
@@ -76,10 +76,28 @@ while [ "$missing" = 0 ] && [ $n -lt 100 ]; do
 	missing=$(value missing)
 	said_now
 done
+# As many tasks as there are CPUs outside the partition, begun on one of these: each gets its own.
+pids=
+for _ in 1 2 3 4 5 6; do
+	taskset 1 sh -c 'while :; do :; done' &
+	pids="$pids $!"
+done
+sleep 1
+for task in $pids; do taskset -p ff "$task" >/dev/null || { echo 'FAIL: taskset'; exit 1; }; done
+n=0
+spread=0
+while [ "$spread" -lt 6 ] && [ $n -lt 60 ]; do
+	sleep 1
+	n=$((n + 1))
+	spread=$(for task in $pids; do awk '{ print $39 }' "/proc/$task/stat"; done | sort -u | wc -l)
+done
+# shellcheck disable=SC2086 # a list of numbers
+kill $pids
+wait
 [ "$missing" = 0 ] || hackbench -g 1 -l 20 >/dev/null || { echo 'FAIL: hackbench'; exit 1; }
 
 echo member >$p/cpuset.cpus.partition
 rmdir $p
 good 'after'
 [ "$(value missing)" = 0 ] || { echo 'FAIL: a mask is missing although there is memory'; cat /tmp/check; exit 1; }
-echo "allocations $failed said $said missing $missing"
+echo "allocations $failed said $said missing $missing spread $spread"
