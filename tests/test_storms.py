@@ -21,8 +21,9 @@ SECONDS = int(os.environ.get("STEAL_STORM", "10"))
 # Sharing threads and caches: 2 LLCs of 2 cores of 2 threads.
 MACHINE = ["--smp", "8,sockets=2,cores=2,threads=2", "--numa", "2", "--also", "stress-ng", "--memory", "3072"]
 # The same for arm64, simulated in virtual time: however slow or busy the host is, eight CPUs run at once, and as nothing runs
-# while another one patches code, kernels with static branches do. Slow CPUs: it is seconds that count here.
-SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--also", "stress-ng"]
+# while another one patches code, kernels with static branches do. Slow CPUs, as it is seconds that count here; they take turns of 200
+# instructions, as those of the bench do.
+SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--quantum", "1000", "--also", "stress-ng"]
 # Whatever changes CPUs and domains waits for RCU, whose own tasks would wait for real-time ones. Hotplug under real-time
 # load takes minutes on a busy host; storm.sh itself finds what hangs.
 RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300"
