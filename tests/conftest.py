@@ -14,6 +14,61 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 def pytest_configure(config):
     config.addinivalue_line("markers", "full: takes long; scripts/check runs it with --full only")
     config.addinivalue_line("markers", "mutants: a planted defect; scripts/check runs it with --mutants or --full only")
+    config.pluginmanager.register(Passed(config.getoption("leave_out")))
+
+
+class Passed:
+    """The tests that have passed on this commit: a file of their names in the cache directory, for --continue.
+
+    A test that changes its files has no commit, so nothing is written with a changed checkout, nor read.
+    """
+
+    def __init__(self, leave_out):
+        self.leave_out = leave_out
+        self.left_out = 0
+        self.failed = set()
+        git = ["git", "-C", str(TOP)]
+        changed, commit = (subprocess.run([*git, *words], capture_output=True, text=True, check=False).stdout.strip()
+                           for words in (["status", "--porcelain"], ["rev-parse", "HEAD"]))
+        storm = os.environ.get("STEAL_STORM")
+        self.path = cache_directory() / f"passed/{commit}{'-storm-' + storm if storm else ''}" if commit and not changed else None
+
+    def pytest_collection_modifyitems(self, config, items):
+        if not self.leave_out:
+            return
+        if not self.path:
+            raise pytest.UsageError("--continue: the checkout has changes, or git knows no commit: nothing is known of its tests")
+        known = set(self.path.read_text().splitlines()) if self.path.exists() else set()
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
+        self.left_out = sum(item.nodeid in known for item in items)
+        items[:] = [item for item in items if item.nodeid not in known]
+
+    def pytest_runtest_logreport(self, report):
+        if not report.passed:
+            self.failed.add(report.nodeid)
+        elif report.when == "teardown" and report.nodeid not in self.failed and self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(report.nodeid + "\n")
+
+    def pytest_sessionfinish(self, session, exitstatus):
+        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.left_out:
+            session.exitstatus = pytest.ExitCode.OK
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if self.leave_out and self.path:
+            terminalreporter.write_line(f"--continue: {self.left_out} tests left out, as they have passed on this commit before: {self.path}")
+
+
+def cache_directory():
+    """As scripts/lib.sh has it."""
+    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get("STEAL_CACHE") or default + "/sched-steal")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--continue", action="store_true", dest="leave_out",
+                     help="leave out the tests that have passed on this commit before (as the cache directory has it)")
 
 
 def tried(command, **options):
@@ -34,9 +89,8 @@ def top():
 
 @pytest.fixture(scope="session")
 def cache():
-    """The cache directory, as scripts/lib.sh has it."""
-    default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get("STEAL_CACHE") or default + "/sched-steal")
+    """The cache directory."""
+    return cache_directory()
 
 
 @pytest.fixture(scope="session")
