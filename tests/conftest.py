@@ -27,12 +27,19 @@ class Passed:
         self.leave_out = leave_out
         self.left_out = 0
         self.failed = set()
+        self.path = self.record()
+
+    @staticmethod
+    def record():
+        """The file for the checkout as it is now; None if it has none."""
         git = ["git", "-C", str(TOP)]
         changed, commit = (subprocess.run([*git, *words], capture_output=True, text=True, check=False).stdout.strip()
                            for words in (["status", "--porcelain"], ["rev-parse", "HEAD"]))
         storm = os.environ.get("STEAL_STORM")
-        self.path = cache_directory() / f"passed/{commit}{'-storm-' + storm if storm else ''}" if commit and not changed else None
+        return cache_directory() / f"passed/{commit}{'-storm-' + storm if storm else ''}" if commit and not changed else None
 
+    # after -k and -m
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config, items):
         if not self.leave_out:
             return
@@ -46,7 +53,7 @@ class Passed:
     def pytest_runtest_logreport(self, report):
         if not report.passed:
             self.failed.add(report.nodeid)
-        elif report.when == "teardown" and report.nodeid not in self.failed and self.path:
+        elif report.when == "teardown" and report.nodeid not in self.failed and self.path and self.path == self.record():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as file:
                 file.write(report.nodeid + "\n")

@@ -71,5 +71,11 @@ def test_changes_have_no_record(session):
     assert session()[0] == 0
     status, ran, said = session("--continue")
     assert status == 4 and ran == [] and "the checkout has changes" in said
-    session.commit()
+    (session.repository / "file").unlink()
     assert len(session("--continue")[1]) == 2
+
+
+def test_a_name_that_is_none_is_no_success(session):
+    session.mended.write_text("")
+    assert session()[0] == 0
+    assert session("--continue", "-k", "nosuch")[:2] == (5, [])

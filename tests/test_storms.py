@@ -73,7 +73,7 @@ def storm(run, top, cache, tmp_path_factory):
         logs.mkdir(parents=True, exist_ok=True)
         if arch == "arm64":
             seconds = -(-seconds // 5)
-            machine = [top / "bench/sim/machine", *SIMULATED, "--timeout", 600 * len(rounds)]
+            machine = [top / "bench/sim/machine", *SIMULATED, "--timeout", 1800 * len(rounds)]
         else:
             machine = [top / "scripts/boot", "--arch", arch, *MACHINE, "--timeout", 300 + len(rounds) * (seconds + 400)]
         done = run(*machine, "--kernel", image, "--log", logs / f"{name}.log", "--append", append,

@@ -82,13 +82,13 @@ for _ in 1 2 3 4 5 6; do
 	taskset 1 sh -c 'while :; do :; done' &
 	pids="$pids $!"
 done
-sleep 1
-for task in $pids; do taskset -p ff "$task" >/dev/null || { echo 'FAIL: taskset'; exit 1; }; done
 n=0
 spread=0
 while [ "$spread" -lt 6 ] && [ $n -lt 60 ]; do
 	sleep 1
 	n=$((n + 1))
+	# again and again: one that is slow to begin binds itself later
+	for task in $pids; do taskset -p ff "$task" >/dev/null || { echo 'FAIL: taskset'; exit 1; }; done
 	spread=$(for task in $pids; do awk '{ print $39 }' "/proc/$task/stat"; done | sort -u | wc -l)
 done
 # shellcheck disable=SC2086 # a list of numbers

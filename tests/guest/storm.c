@@ -253,7 +253,7 @@ int main(int argc, char **argv)
 	while (!is_removed(fd)) {
 		pid_t pid = pids[below(nr)];
 
-		if (!told && (operations + atomic_load(&shared->bursts) >= enough || unknown > 100)) {
+		if (!told && (operations + atomic_load(&shared->bursts) >= enough || (!operations && unknown > 100))) {
 			snprintf(name, sizeof(name), "%s.%s", argv[3], kind);
 			close(creat(name, 0644));
 			told = 1;

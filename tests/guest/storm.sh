@@ -14,8 +14,8 @@
 #	throttle	gives groups of tasks, one in another, changing cpu.max
 #	ext		gives all fair tasks to a sched_ext scheduler, and takes them back (program ext, if it is there)
 #
-# A round takes longer, five minutes at most, if a storm has not come to STORM_OPERATIONS operations (10; throttle, to a group that
-# was throttled as well; load, to one run of hackbench) in its time, or the checker not to STORM_READINGS readings (5) without
+# A round takes longer, five minutes at most, if a storm has not come to STORM_OPERATIONS operations (10; throttle, to having throttled its
+# outer group as well; load, to one run of hackbench) in its time, or the checker not to STORM_READINGS readings (5) without
 # finding anything.
 # Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
 # found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm or the checker did
@@ -314,6 +314,7 @@ for round; do
 		storm=${p%:*}
 		cat $w/out."$storm"
 		! grep -q '^FAIL\|^lost' $w/out."$storm" || bad=1
+		grep -q '^storm .* unsupported\|operations [1-9]\|^checker readings [1-9]' $w/out."$storm" || fail "$storm has not ended well"
 	done
 	if [ -z "$STORM_NO_CHECKER" ]; then
 		stolen | cat $w/before - | tr '\n' ' ' | awk '{ print "steals", $3 - $1, "failed", $4 - $2 }'
