@@ -233,9 +233,10 @@ fi
 
 for round; do
 	# With core scheduling, the base updates the clocks of siblings a second time: pick_next_task() does so for
-	# runqueues that another CPU has just left.
+	# runqueues that another CPU has just left. So does sched_ext, with runqueues that it takes tasks from
+	# (move_remote_task_to_local_dsq()).
 	case $round in
-	*cookies*) echo NO_WARN_DOUBLE_CLOCK >$d/features ;;
+	*cookies* | *ext*) echo NO_WARN_DOUBLE_CLOCK >$d/features ;;
 	*) echo WARN_DOUBLE_CLOCK >$d/features ;;
 	esac
 	case $round in
