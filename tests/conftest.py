@@ -20,7 +20,7 @@ def pytest_configure(config):
 class Passed:
     """The tests that have passed on this commit: a file of their names in the cache directory, for --continue.
 
-    A test that changes its files has no commit, so nothing is written with a changed checkout, nor read.
+    What runs in a changed checkout belongs to no commit: nothing is written then, nor read.
     """
 
     def __init__(self, leave_out):

@@ -6,8 +6,8 @@
  * has a name and no program: whatever sched_ext does by default, it does. So all that it takes is a map of
  * its type, found in the kernel's own BTF.
  *
- * When it has done so ten times, or STORM_OPERATIONS times if the environment has this, or never will, it makes the file FILE.ext. At the end it prints "storm
- * ext operations N". Exit status: 0; 1 a scheduler was refused or cannot be taken away; 2 wrong call; 3 this kernel has no
+ * When it has done so STORM_OPERATIONS times (environment; 1), or never will, it makes the file FILE.ext. At the end it
+ * prints "storm ext operations N". Exit status: 0; 1 a scheduler was refused or cannot be taken away; 2 wrong call; 3 this kernel has no
  * sched_ext, or says nothing of its types: "unsupported" is printed.
  */
 #include <bpf/bpf.h>
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 	unsigned int size, name_at;
 	struct btf *btf, *own;
 	const char *wanted = getenv("STORM_OPERATIONS");
-	long count = 0, enough = wanted ? atol(wanted) : 10;
+	long count = 0, enough = wanted ? atol(wanted) : 1;
 	char *value;
 	int id, type;
 

@@ -13,7 +13,7 @@
  *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
  *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
  *
- * When it has done so ten times, or STORM_OPERATIONS times if the environment has this, or never will, it makes the file FILE.KIND.
+ * When it has done so STORM_OPERATIONS times (environment; 1), or never will, it makes the file FILE.KIND.
  *
  * Then tells the tasks to end and prints "storm KIND operations N", for plain, hogs, fifo and deadline
  * how often they computed. Each task has 60 s to end; one that does not is lost: its number is printed, and the
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 {
 	struct sched_param fifo = { .sched_priority = 60 };
 	const char *wanted = getenv("STORM_OPERATIONS");
-	long operations = 0, enough = wanted ? atol(wanted) : 10;
+	long operations = 0, enough = wanted ? atol(wanted) : 1;
 	const char *kind;
 	pid_t *pids;
 	int i, fd, nr, failed, unknown = 0, told = 0;

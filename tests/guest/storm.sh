@@ -31,7 +31,8 @@ w=/tmp/storm
 bad=0
 worst=0
 mkdir -p $w
-operations=${STORM_OPERATIONS:-10}
+# for the programs storm and ext as well
+export STORM_OPERATIONS="${STORM_OPERATIONS:-10}"
 readings=${STORM_READINGS:-5}
 [ -z "$STORM_SEARCH_US" ] || echo "$STORM_SEARCH_US" >$d/overload_check_delay || exit 2
 
@@ -73,7 +74,7 @@ fail() {
 }
 
 # did STORM COUNT: it has done this much; the round need not wait for it if this is enough
-did() { [ "$2" -lt "$operations" ] || [ -e $w/go."$1" ] || : >$w/go."$1"; }
+did() { [ "$2" -lt "$STORM_OPERATIONS" ] || [ -e $w/go."$1" ] || : >$w/go."$1"; }
 
 # Each storm writes "storm NAME operations N" to its file when $w/go is gone.
 hotplug() {
