@@ -9,7 +9,7 @@
  *	hogs		nothing; these are SCHED_IDLE tasks which never sleep
  *	affinity	allows it a random set of CPUs
  *	classes		makes it SCHED_OTHER or SCHED_BATCH with a random nice value, SCHED_IDLE,
- *			SCHED_FIFO, SCHED_RR or SCHED_DEADLINE
+ *			SCHED_FIFO or SCHED_RR, or lets it be a SCHED_DEADLINE task for a while
  *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
  *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
  *
@@ -61,6 +61,7 @@ struct attr {
 struct shared {
 	_Atomic int stop;
 	_Atomic long bursts;
+	_Atomic int deadline;		/* the task that is to be a deadline task for a while; 0: none */
 };
 
 static struct shared *shared;
@@ -111,17 +112,32 @@ static int set_deadline(pid_t pid)
 	return set_attr(pid, &a);
 }
 
-static int set_class(pid_t pid)
+/*
+ * Not to SCHED_DEADLINE and not back: this is done by the task itself. If it is done to a task that is being woken, and is on its
+ * way to a CPU of another LLC (TTWU_QUEUE), the kernel gives this CPU the task's bandwidth twice, or takes it twice, and warns.
+ */
+static int set_class(pid_t pid, int nr)
 {
 	struct attr a = { 0 };
+	int deadline = atomic_load(&shared->deadline);
 
+	if (deadline == nr) {
+		errno = EBUSY;
+		return -1;
+	}
 	switch (below(6)) {
 	case 0: a.policy = SCHED_OTHER; a.nice = (int)below(40) - 20; break;
 	case 1: a.policy = SCHED_BATCH; a.nice = (int)below(40) - 20; break;
 	case 2: a.policy = SCHED_IDLE; break;
 	case 3: a.policy = SCHED_FIFO; a.priority = 1 + below(50); break;
 	case 4: a.policy = SCHED_RR; a.priority = 1 + below(50); break;
-	case 5: return set_deadline(pid);
+	case 5:
+		if (deadline) {
+			errno = EBUSY;
+			return -1;
+		}
+		atomic_store(&shared->deadline, nr);
+		return 0;
 	}
 	return set_attr(pid, &a);
 }
@@ -153,6 +169,22 @@ static int set_cookie(pid_t pid, pid_t other)
 	return prctl(PR_SCHED_CORE, COOKIE_SHARE_TO, pid, 0, 0);
 }
 
+/* What set_class() leaves to the task. */
+static void be_deadline(void)
+{
+	struct attr other = { .policy = SCHED_OTHER };
+	int i;
+
+	if (!set_deadline(0)) {
+		for (i = 0; i < 20; i++) {
+			compute_us(below(200));
+			nap_us(below(2000));
+		}
+	}
+	set_attr(0, &other);
+	atomic_store(&shared->deadline, 0);
+}
+
 static void task(const char *kind, int nr)
 {
 	struct sched_param fifo = { .sched_priority = 10 };
@@ -178,6 +210,8 @@ static void task(const char *kind, int nr)
 			nap_us(below(urgent ? 2000 : 1000));
 		if (bursts > 0)
 			atomic_fetch_add(&shared->bursts, 1);
+		if (atomic_load(&shared->deadline) == nr)
+			be_deadline();
 	}
 	exit(0);
 }
@@ -251,8 +285,10 @@ int main(int argc, char **argv)
 	sched_setscheduler(0, SCHED_FIFO, &fifo);
 
 	while (!is_removed(fd)) {
-		pid_t pid = pids[below(nr)];
+		pid_t pid;
 
+		i = below(nr);
+		pid = pids[i];
 		if (!told && (operations + atomic_load(&shared->bursts) >= enough || (!operations && unknown > 100))) {
 			snprintf(name, sizeof(name), "%s.%s", argv[3], kind);
 			close(creat(name, 0644));
@@ -262,7 +298,7 @@ int main(int argc, char **argv)
 		if (!strcmp(kind, "affinity"))
 			failed = set_affinity(pid);
 		else if (!strcmp(kind, "classes"))
-			failed = set_class(pid);
+			failed = set_class(pid, i + 1);
 		else if (!strcmp(kind, "cookies"))
 			failed = set_cookie(pid, pids[below(nr)]);
 		else
