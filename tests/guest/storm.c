@@ -114,7 +114,8 @@ static int set_deadline(pid_t pid)
 
 /*
  * Not to SCHED_DEADLINE and not back: this is done by the task itself. If it is done to a task that is being woken, and is on its
- * way to a CPU of another LLC (TTWU_QUEUE), the kernel gives this CPU the task's bandwidth twice, or takes it twice, and warns.
+ * way to a CPU of another LLC (TTWU_QUEUE), the kernel gives this CPU the task's bandwidth twice, or takes it twice, and warns. If
+ * it is done to one that waits for a lock, and has lent its parameters to the owner, these are cleared all the same.
  */
 static int set_class(pid_t pid, int nr)
 {
@@ -169,7 +170,10 @@ static int set_cookie(pid_t pid, pid_t other)
 	return prctl(PR_SCHED_CORE, COOKIE_SHARE_TO, pid, 0, 0);
 }
 
-/* What set_class() leaves to the task. */
+/*
+ * What set_class() leaves to the task. It rests before it leaves: with its runtime unused, its parameters go at once. A timer
+ * would clear them later, also while the task is boosted by a deadline task, and the kernel would loop in replenish_dl_entity().
+ */
 static void be_deadline(void)
 {
 	struct attr other = { .policy = SCHED_OTHER };
@@ -180,6 +184,7 @@ static void be_deadline(void)
 			compute_us(below(200));
 			nap_us(below(2000));
 		}
+		nap_us(20000);
 	}
 	set_attr(0, &other);
 	atomic_store(&shared->deadline, 0);
