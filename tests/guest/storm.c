@@ -113,9 +113,9 @@ static int set_deadline(pid_t pid)
 }
 
 /*
- * Not to SCHED_DEADLINE and not back: this is done by the task itself. If it is done to a task that is being woken, and is on its
- * way to a CPU of another LLC (TTWU_QUEUE), the kernel gives this CPU the task's bandwidth twice, or takes it twice, and warns. If
- * it is done to one that waits for a lock, and has lent its parameters to the owner, these are cleared all the same.
+ * Not to SCHED_DEADLINE and not back: this is done by the task itself. If another one does it while the task is being woken, and
+ * waits on the list of the CPU that it moves to (TTWU_QUEUE), the kernel gives that CPU the task's bandwidth twice, or takes from it
+ * what it never had, and warns. If it is done while the task waits for a lock, the owner may inherit parameters that are cleared.
  */
 static int set_class(pid_t pid, int nr)
 {
@@ -138,7 +138,9 @@ static int set_class(pid_t pid, int nr)
 			return -1;
 		}
 		atomic_store(&shared->deadline, nr);
-		return 0;
+		/* The task counts it. */
+		errno = EINPROGRESS;
+		return -1;
 	}
 	return set_attr(pid, &a);
 }
@@ -170,23 +172,21 @@ static int set_cookie(pid_t pid, pid_t other)
 	return prctl(PR_SCHED_CORE, COOKIE_SHARE_TO, pid, 0, 0);
 }
 
-/*
- * What set_class() leaves to the task. It rests before it leaves: with its runtime unused, its parameters go at once. A timer
- * would clear them later, also while the task is boosted by a deadline task, and the kernel would loop in replenish_dl_entity().
- */
+/* What set_class() leaves to the task. */
 static void be_deadline(void)
 {
 	struct attr other = { .policy = SCHED_OTHER };
 	int i;
 
 	if (!set_deadline(0)) {
-		for (i = 0; i < 20; i++) {
+		atomic_fetch_add(&shared->bursts, 1);
+		for (i = 0; i < 5; i++) {
 			compute_us(below(200));
 			nap_us(below(2000));
 		}
-		nap_us(20000);
+		if (set_attr(0, &other))
+			dprintf(1, "FAIL: a task cannot leave SCHED_DEADLINE\n");
 	}
-	set_attr(0, &other);
 	atomic_store(&shared->deadline, 0);
 }
 

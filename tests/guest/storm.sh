@@ -179,7 +179,7 @@ throttle() {
 		1) m='1000 10000' ;;
 		2) m='3000 5000' ;;
 		3) m='20000 20000' ;;
-		4) m='1000 1000000' ;;
+		4) m='1000 100000' ;;
 		esac
 		echo "$m" >$cg/$p/cpu.max && n=$((n + 1))
 		[ -e $w/go.throttle ] || ! grep -q '^nr_throttled [1-9]' $cg/t0/cpu.stat || did throttle $n
