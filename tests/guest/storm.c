@@ -9,7 +9,8 @@
  *	hogs		nothing; these are SCHED_IDLE tasks which never sleep
  *	affinity	allows it a random set of CPUs
  *	classes		makes it SCHED_OTHER or SCHED_BATCH with a random nice value, SCHED_IDLE,
- *			SCHED_FIFO or SCHED_RR, or lets it be a SCHED_DEADLINE task for a while
+ *			SCHED_FIFO or SCHED_RR, or lets it be a SCHED_DEADLINE task for a while;
+ *			some of this it lets the task do: see set_class()
  *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
  *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
  *
@@ -61,7 +62,11 @@ struct attr {
 struct shared {
 	_Atomic int stop;
 	_Atomic long bursts;
-	_Atomic int deadline;		/* the task that is to be a deadline task for a while; 0: none */
+	_Atomic int deadline;		/* one task is to be a deadline task for a while, or is one */
+	struct order {
+		_Atomic int given;	/* and not yet done */
+		struct attr attr;
+	} order[];			/* what a task is to make of itself */
 };
 
 static struct shared *shared;
@@ -102,27 +107,33 @@ static int set_attr(pid_t pid, struct attr *a)
 	return syscall(SYS_sched_setattr, pid, a, 0);
 }
 
-static int set_deadline(pid_t pid)
-{
-	struct attr a = {
-		.policy = SCHED_DEADLINE,
-		.runtime = 1000000, .deadline = 5000000, .period = 10000000,
-	};
+static const struct attr deadline_attr = {
+	.policy = SCHED_DEADLINE,
+	.runtime = 1000000, .deadline = 5000000, .period = 10000000,
+};
 
-	return set_attr(pid, &a);
+static int is_realtime(pid_t pid)
+{
+	int policy = sched_getscheduler(pid);
+
+	return policy == SCHED_FIFO || policy == SCHED_RR;
 }
 
 /*
- * Not to SCHED_DEADLINE and not back: this is done by the task itself. If another one does it while the task is being woken, and
- * waits on the list of the CPU that it moves to (TTWU_QUEUE), the kernel gives that CPU the task's bandwidth twice, or takes from it
- * what it never had, and warns. If it is done while the task waits for a lock, the owner may inherit parameters that are cleared.
+ * Two kinds of change are made by the task itself, as an order, while it runs. If others make them, the kernel may do wrong:
+ *
+ * To SCHED_DEADLINE and back. If the task is being woken, and waits on the list of the CPU that it moves to (TTWU_QUEUE), the kernel gives
+ * that CPU the task's bandwidth twice, or takes from it what it never had, and warns. If the task waits for a lock, the owner may
+ * inherit parameters that are cleared.
+ *
+ * From a real-time class to a fair one. If the task has just blocked, and its CPU has not yet put it, it becomes cfs_rq->curr, with a
+ * deadline that is still relative. update_deadline() may then make it absolute, and place_entity() adds vruntime once more.
  */
-static int set_class(pid_t pid, int nr)
+static int set_class(pid_t pid, struct order *order)
 {
 	struct attr a = { 0 };
-	int deadline = atomic_load(&shared->deadline);
 
-	if (deadline == nr) {
+	if (atomic_load(&order->given)) {
 		errno = EBUSY;
 		return -1;
 	}
@@ -133,11 +144,17 @@ static int set_class(pid_t pid, int nr)
 	case 3: a.policy = SCHED_FIFO; a.priority = 1 + below(50); break;
 	case 4: a.policy = SCHED_RR; a.priority = 1 + below(50); break;
 	case 5:
-		if (deadline) {
+		if (atomic_exchange(&shared->deadline, 1)) {
 			errno = EBUSY;
 			return -1;
 		}
-		atomic_store(&shared->deadline, nr);
+		a = deadline_attr;
+		break;
+	}
+	/* Only this process and the task itself, by order, change its class. */
+	if (a.policy == SCHED_DEADLINE || (!a.priority && is_realtime(pid))) {
+		order->attr = a;
+		atomic_store(&order->given, 1);
 		/* The task counts it. */
 		errno = EINPROGRESS;
 		return -1;
@@ -173,34 +190,36 @@ static int set_cookie(pid_t pid, pid_t other)
 }
 
 /* What set_class() leaves to the task. */
-static void be_deadline(void)
+static void obey(struct order *order)
 {
 	struct attr other = { .policy = SCHED_OTHER };
-	int i;
+	int i, deadline = order->attr.policy == SCHED_DEADLINE;
 
-	if (!set_deadline(0)) {
+	if (!set_attr(0, &order->attr)) {
 		atomic_fetch_add(&shared->bursts, 1);
-		for (i = 0; i < 5; i++) {
+		for (i = 0; deadline && i < 5; i++) {
 			compute_us(below(200));
 			nap_us(below(2000));
 		}
-		if (set_attr(0, &other))
+		if (deadline && set_attr(0, &other))
 			dprintf(1, "FAIL: a task cannot leave SCHED_DEADLINE\n");
 	}
-	atomic_store(&shared->deadline, 0);
+	if (deadline)
+		atomic_store(&shared->deadline, 0);
+	atomic_store(&order->given, 0);
 }
 
 static void task(const char *kind, int nr)
 {
+	struct attr deadline = deadline_attr, idle = { .policy = SCHED_IDLE };
 	struct sched_param fifo = { .sched_priority = 10 };
 	int bursts = 0, urgent = 0, hog = !strcmp(kind, "hogs");
-	struct attr idle = { .policy = SCHED_IDLE };
 
-	seed = 1000003 * nr;
+	seed = 1000003 * (nr + 1);
 	if (!strcmp(kind, "fifo"))
 		bursts = sched_setscheduler(0, SCHED_FIFO, &fifo) ? -1 : 1;
 	else if (!strcmp(kind, "deadline"))
-		bursts = set_deadline(0) ? -1 : 1;
+		bursts = set_attr(0, &deadline) ? -1 : 1;
 	else if (!strcmp(kind, "plain"))
 		bursts = 1;
 	else if (hog)
@@ -215,8 +234,8 @@ static void task(const char *kind, int nr)
 			nap_us(below(urgent ? 2000 : 1000));
 		if (bursts > 0)
 			atomic_fetch_add(&shared->bursts, 1);
-		if (atomic_load(&shared->deadline) == nr)
-			be_deadline();
+		if (atomic_load(&shared->order[nr].given))
+			obey(&shared->order[nr]);
 	}
 	exit(0);
 }
@@ -272,7 +291,7 @@ int main(int argc, char **argv)
 	seed = getpid();
 	fd = open(argv[3], O_RDONLY);
 	pids = calloc(nr, sizeof(*pids));
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared) + nr * sizeof(shared->order[0]), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (!pids || shared == MAP_FAILED) {
 		perror("storm");
 		return 1;
@@ -284,7 +303,7 @@ int main(int argc, char **argv)
 			return 1;
 		}
 		if (!pids[i])
-			task(kind, i + 1);
+			task(kind, i);
 	}
 	/* Above the tasks, or they would keep it from its work. */
 	sched_setscheduler(0, SCHED_FIFO, &fifo);
@@ -303,7 +322,7 @@ int main(int argc, char **argv)
 		if (!strcmp(kind, "affinity"))
 			failed = set_affinity(pid);
 		else if (!strcmp(kind, "classes"))
-			failed = set_class(pid, i + 1);
+			failed = set_class(pid, &shared->order[i]);
 		else if (!strcmp(kind, "cookies"))
 			failed = set_cookie(pid, pids[below(nr)]);
 		else
