@@ -9,8 +9,8 @@
  *	hogs		nothing; these are SCHED_IDLE tasks which never sleep
  *	affinity	allows it a random set of CPUs
  *	classes		makes it SCHED_OTHER or SCHED_BATCH with a random nice value, SCHED_IDLE,
- *			SCHED_FIFO or SCHED_RR, or lets it be a SCHED_DEADLINE task for a while;
- *			some of this it lets the task do: see set_class()
+ *			SCHED_FIFO or SCHED_RR, or lets a child of it be a SCHED_DEADLINE task for
+ *			a while; not always at once: see set_class()
  *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
  *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
  *
@@ -62,12 +62,14 @@ struct attr {
 struct shared {
 	_Atomic int stop;
 	_Atomic long bursts;
-	_Atomic int deadline;		/* one task is to be a deadline task for a while, or is one */
+	_Atomic int deadline;		/* there is a deadline task, or will be soon */
 	struct order {
-		_Atomic int given;	/* and not yet done */
+		_Atomic int state;
 		struct attr attr;
-	} order[];			/* what a task is to make of itself */
+	} order[];			/* what is to become of a task as soon as it is ready for that */
 };
+
+enum { NONE, GIVEN, READY };
 
 static struct shared *shared;
 static uint64_t seed;
@@ -120,20 +122,28 @@ static int is_realtime(pid_t pid)
 }
 
 /*
- * Two kinds of change are made by the task itself, as an order, while it runs. If others make them, the kernel may do wrong:
+ * Two kinds of change are not made at once, to whatever the task is doing, as the kernel may do wrong then:
+ *
+ * From a real-time policy to a fair one. If the task has just blocked, and its CPU has not yet put it, it becomes cfs_rq->curr, with a
+ * deadline that is still relative. update_deadline() may then make it absolute, and place_entity() adds vruntime once more. So the task
+ * says when it is ready, and does not sleep until it is changed.
  *
  * To SCHED_DEADLINE and back. If the task is being woken, and waits on the list of the CPU that it moves to (TTWU_QUEUE), the kernel gives
  * that CPU the task's bandwidth twice, or takes from it what it never had, and warns. If the task waits for a lock, the owner may
- * inherit parameters that are cleared.
- *
- * From a real-time class to a fair one. If the task has just blocked, and its CPU has not yet put it, it becomes cfs_rq->curr, with a
- * deadline that is still relative. update_deadline() may then make it absolute, and place_entity() adds vruntime once more.
+ * inherit parameters that are cleared. So the task does this, and no other. And if it has used up its runtime when it leaves,
+ * and soon becomes a deadline task again, it still counts as throttled, and nothing ever queues it. So each is one only once: a child of the task.
  */
 static int set_class(pid_t pid, struct order *order)
 {
 	struct attr a = { 0 };
+	int failed;
 
-	if (atomic_load(&order->given)) {
+	switch (atomic_load(&order->state)) {
+	case READY:
+		failed = set_attr(pid, &order->attr);
+		atomic_store(&order->state, NONE);
+		return failed;
+	case GIVEN:
 		errno = EBUSY;
 		return -1;
 	}
@@ -151,11 +161,11 @@ static int set_class(pid_t pid, struct order *order)
 		a = deadline_attr;
 		break;
 	}
-	/* Only this process and the task itself, by order, change its class. */
+	/* Nobody else changes its policy. */
 	if (a.policy == SCHED_DEADLINE || (!a.priority && is_realtime(pid))) {
 		order->attr = a;
-		atomic_store(&order->given, 1);
-		/* The task counts it. */
+		atomic_store(&order->state, GIVEN);
+		/* To be counted when it is done. */
 		errno = EINPROGRESS;
 		return -1;
 	}
@@ -189,24 +199,42 @@ static int set_cookie(pid_t pid, pid_t other)
 	return prctl(PR_SCHED_CORE, COOKIE_SHARE_TO, pid, 0, 0);
 }
 
+/* A child becomes a deadline task, then a fair one, and ends. */
+static void be_deadline(void)
+{
+	struct attr deadline = deadline_attr, other = { .policy = SCHED_OTHER };
+	pid_t pid = fork();
+	int i;
+
+	if (pid) {
+		if (pid > 0)
+			waitpid(pid, NULL, 0);
+		return;
+	}
+	if (!set_attr(0, &deadline)) {
+		atomic_fetch_add(&shared->bursts, 1);
+		for (i = 0; i < 10; i++) {
+			compute_us(below(200));
+			nap_us(below(2000));
+			if (i == 5 && set_attr(0, &other))
+				dprintf(1, "FAIL: a task cannot leave SCHED_DEADLINE\n");
+		}
+	}
+	exit(0);
+}
+
 /* What set_class() leaves to the task. */
 static void obey(struct order *order)
 {
-	struct attr other = { .policy = SCHED_OTHER };
-	int i, deadline = order->attr.policy == SCHED_DEADLINE;
-
-	if (!set_attr(0, &order->attr)) {
-		atomic_fetch_add(&shared->bursts, 1);
-		for (i = 0; deadline && i < 5; i++) {
-			compute_us(below(200));
-			nap_us(below(2000));
-		}
-		if (deadline && set_attr(0, &other))
-			dprintf(1, "FAIL: a task cannot leave SCHED_DEADLINE\n");
-	}
-	if (deadline)
+	if (order->attr.policy == SCHED_DEADLINE) {
+		be_deadline();
 		atomic_store(&shared->deadline, 0);
-	atomic_store(&order->given, 0);
+		atomic_store(&order->state, NONE);
+		return;
+	}
+	atomic_store(&order->state, READY);
+	while (atomic_load(&order->state) == READY && !atomic_load(&shared->stop))
+		;
 }
 
 static void task(const char *kind, int nr)
@@ -234,7 +262,7 @@ static void task(const char *kind, int nr)
 			nap_us(below(urgent ? 2000 : 1000));
 		if (bursts > 0)
 			atomic_fetch_add(&shared->bursts, 1);
-		if (atomic_load(&shared->order[nr].given))
+		if (atomic_load(&shared->order[nr].state) == GIVEN)
 			obey(&shared->order[nr]);
 	}
 	exit(0);
@@ -311,7 +339,10 @@ int main(int argc, char **argv)
 	while (!is_removed(fd)) {
 		pid_t pid;
 
-		i = below(nr);
+		for (i = 0; i < nr && atomic_load(&shared->order[i].state) != READY; i++)
+			;
+		if (i == nr)
+			i = below(nr);
 		pid = pids[i];
 		if (!told && (operations + atomic_load(&shared->bursts) >= enough || (!operations && unknown > 100))) {
 			snprintf(name, sizeof(name), "%s.%s", argv[3], kind);

@@ -317,7 +317,9 @@ for round; do
 	for p in $pids; do
 		storm=${p%:*}
 		cat $w/out."$storm"
-		sed -n 's/^lost task //p' $w/out."$storm" | while read -r t; do cat /proc/"$t"/sched; done
+		sed -n 's/^lost task //p' $w/out."$storm" | while read -r t; do
+			for t in "$t" $(pgrep -P "$t"); do cat /proc/"$t"/stat /proc/"$t"/sched; done
+		done
 		! grep -q '^FAIL\|^lost' $w/out."$storm" || bad=1
 		grep -q '^storm .* unsupported\|operations [1-9]\|^checker readings [1-9]' $w/out."$storm" || fail "$storm has not ended well"
 	done
