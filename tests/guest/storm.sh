@@ -53,6 +53,13 @@ urgent() {
 }
 # usual COMMAND...: not a real-time task, although the caller may be one
 usual() { exec chrt -o 0 "$@"; }
+# in_group GROUP COMMAND...: the same, and all that it starts is in this group
+# shellcheck disable=SC2016 # $1 is another shell's
+in_group() {
+	g=$1
+	shift
+	usual sh -c 'echo 0 >"$0" && exec "$@"' "$cg/$g/cgroup.procs" "$@"
+}
 # stop_fair_servers, start_fair_servers: a server with a runtime of 0 does not run
 stop_fair_servers() {
 	for f in "$d"/fair_server/cpu*/runtime; do
@@ -100,11 +107,8 @@ partitions() {
 	echo +cpuset >$cg/cgroup.subtree_control
 	mkdir -p $cg/p0 $cg/p1
 	for p in p0 p1; do
-		usual "$here/storm" plain 4 $w/go >/dev/null &
-		echo $! >$cg/$p/cgroup.procs
-		# the tasks, too, of which the first one may have started some already
-		for t in $(pgrep -P $!); do echo "$t" >$cg/$p/cgroup.procs; done
-	done 2>/dev/null
+		in_group $p "$here/storm" plain 4 $w/go >/dev/null &
+	done
 	while running; do
 		random 2
 		p=p$r
@@ -164,10 +168,8 @@ throttle() {
 	echo +cpu >$cg/t0/cgroup.subtree_control
 	mkdir -p $cg/t0/t2
 	for p in t1 t2; do
-		usual "$here/storm" plain 6 $w/go >/dev/null &
-		echo $! >$cg/t0/$p/cgroup.procs
-		for t in $(pgrep -P $!); do echo "$t" >$cg/t0/$p/cgroup.procs; done
-	done 2>/dev/null
+		in_group t0/$p "$here/storm" plain 6 $w/go >/dev/null &
+	done
 	while running; do
 		random 3
 		p=t0/t$r
@@ -233,6 +235,16 @@ if [ -z "$STORM_NO_CHECKER" ] && [ ! -e $d/overload_check ]; then
 	exit 2
 fi
 [ ! -e /proc/sys/kernel/sched_schedstats ] || echo 1 >/proc/sys/kernel/sched_schedstats
+
+# Under PREEMPT_RT these run the timers, and among real-time tasks of any priority RCU's would not get on.
+for f in /proc/[0-9]*/comm; do
+	case $(cat "$f" 2>/dev/null) in
+	ktimers/*)
+		t=${f#/proc/}
+		chrt -f -p 65 "${t%/comm}" >/dev/null || exit 2
+		;;
+	esac
+done
 
 for round; do
 	# With core scheduling, the base updates the clocks of siblings a second time: pick_next_task() does so for
@@ -318,7 +330,9 @@ for round; do
 		storm=${p%:*}
 		cat $w/out."$storm"
 		sed -n 's/^lost task //p' $w/out."$storm" | while read -r t; do
-			for t in "$t" $(pgrep -P "$t"); do cat /proc/"$t"/stat /proc/"$t"/sched; done
+			for t in "$t" $(awk -v parent="$t" '$4 == parent { print $1 }' /proc/[0-9]*/stat); do
+				cat /proc/"$t"/stat /proc/"$t"/sched
+			done
 		done
 		! grep -q '^FAIL\|^lost' $w/out."$storm" || bad=1
 		grep -q '^storm .* unsupported\|operations [1-9]\|^checker readings [1-9]' $w/out."$storm" || fail "$storm has not ended well"
