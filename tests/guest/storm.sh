@@ -330,7 +330,7 @@ for round; do
 		storm=${p%:*}
 		cat $w/out."$storm"
 		sed -n 's/^lost task //p' $w/out."$storm" | while read -r t; do
-			for t in "$t" $(awk -v parent="$t" '$4 == parent { print $1 }' /proc/[0-9]*/stat); do
+			for t in "$t" $(cat /proc/[0-9]*/stat 2>/dev/null | awk -v parent="$t" '$4 == parent { print $1 }'); do
 				cat /proc/"$t"/stat /proc/"$t"/sched
 			done
 		done
