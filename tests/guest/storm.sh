@@ -54,7 +54,7 @@ urgent() {
 # usual COMMAND...: not a real-time task, although the caller may be one
 usual() { exec chrt -o 0 "$@"; }
 # in_group GROUP COMMAND...: the same, and all that it starts is in this group
-# shellcheck disable=SC2016 # $1 is another shell's
+# shellcheck disable=SC2016 # $0 and $@ are another shell's
 in_group() {
 	g=$1
 	shift
