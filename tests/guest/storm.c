@@ -14,7 +14,8 @@
  *	fifo, deadline	nothing: the tasks themselves are SCHED_FIFO or SCHED_DEADLINE, and work in bursts
  *	cookies		gives it a core-scheduling cookie of its own, or another task's, or none
  *
- * When it has done so STORM_OPERATIONS times (environment; 1), or never will, it makes the file FILE.KIND.
+ * When it has done so STORM_OPERATIONS times (environment; 1; classes, when there was a SCHED_DEADLINE task as well), or never will, it
+ * makes the file FILE.KIND.
  *
  * Then tells the tasks to end and prints "storm KIND operations N", for plain, hogs, fifo and deadline
  * how often they computed. Each task has 60 s to end; one that does not is lost: its number is printed, and the
@@ -63,6 +64,7 @@ struct shared {
 	_Atomic int stop;
 	_Atomic long bursts;
 	_Atomic int deadline;		/* there is a deadline task, or will be soon */
+	_Atomic int was_deadline;	/* there was one */
 	struct order {
 		_Atomic int state;
 		struct attr attr;
@@ -212,6 +214,7 @@ static void be_deadline(void)
 		return;
 	}
 	if (!set_attr(0, &deadline)) {
+		atomic_store(&shared->was_deadline, 1);
 		atomic_fetch_add(&shared->bursts, 1);
 		for (i = 0; i < 10; i++) {
 			compute_us(below(200));
@@ -243,6 +246,8 @@ static void task(const char *kind, int nr)
 	struct sched_param fifo = { .sched_priority = 10 };
 	int bursts = 0, urgent = 0, hog = !strcmp(kind, "hogs");
 
+	/* One that is ready for its order waits for it. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	seed = 1000003 * (nr + 1);
 	if (!strcmp(kind, "fifo"))
 		bursts = sched_setscheduler(0, SCHED_FIFO, &fifo) ? -1 : 1;
@@ -334,7 +339,10 @@ int main(int argc, char **argv)
 			task(kind, i);
 	}
 	/* Above the tasks, or they would keep it from its work. */
-	sched_setscheduler(0, SCHED_FIFO, &fifo);
+	if (sched_setscheduler(0, SCHED_FIFO, &fifo)) {
+		perror("FAIL: storm: sched_setscheduler");
+		return 1;
+	}
 
 	while (!is_removed(fd)) {
 		pid_t pid;
@@ -344,7 +352,8 @@ int main(int argc, char **argv)
 		if (i == nr)
 			i = below(nr);
 		pid = pids[i];
-		if (!told && (operations + atomic_load(&shared->bursts) >= enough || (!operations && unknown > 100))) {
+		if (!told && (atomic_load(&shared->was_deadline) || strcmp(kind, "classes")) &&
+		    (operations + atomic_load(&shared->bursts) >= enough || (!operations && unknown > 100))) {
 			snprintf(name, sizeof(name), "%s.%s", argv[3], kind);
 			close(creat(name, 0644));
 			told = 1;

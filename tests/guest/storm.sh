@@ -107,7 +107,7 @@ partitions() {
 	echo +cpuset >$cg/cgroup.subtree_control
 	mkdir -p $cg/p0 $cg/p1
 	for p in p0 p1; do
-		in_group $p "$here/storm" plain 4 $w/go >/dev/null &
+		{ (in_group $p "$here/storm" plain 4 $w/go) >/dev/null || fail "the tasks of $p: status $?"; } &
 	done
 	while running; do
 		random 2
@@ -168,7 +168,7 @@ throttle() {
 	echo +cpu >$cg/t0/cgroup.subtree_control
 	mkdir -p $cg/t0/t2
 	for p in t1 t2; do
-		in_group t0/$p "$here/storm" plain 6 $w/go >/dev/null &
+		{ (in_group t0/$p "$here/storm" plain 6 $w/go) >/dev/null || fail "the tasks of $p: status $?"; } &
 	done
 	while running; do
 		random 3
