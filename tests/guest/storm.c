@@ -75,6 +75,7 @@ enum { NONE, GIVEN, READY };
 
 static struct shared *shared;
 static uint64_t seed;
+static pid_t helper;		/* the process that does something to the tasks */
 
 static unsigned int below(unsigned int n)
 {
@@ -137,7 +138,7 @@ static int is_realtime(pid_t pid)
  */
 static int set_class(pid_t pid, struct order *order)
 {
-	struct attr a = { 0 };
+	struct attr a = { 0 }, other = { .policy = SCHED_OTHER };
 	int failed;
 
 	switch (atomic_load(&order->state)) {
@@ -161,6 +162,9 @@ static int set_class(pid_t pid, struct order *order)
 			return -1;
 		}
 		a = deadline_attr;
+		/* No other one is until it gets to its order, nor will this one change before. */
+		if (!is_realtime(pid))
+			set_attr(pid, &other);
 		break;
 	}
 	/* Nobody else changes its policy. */
@@ -226,6 +230,12 @@ static void be_deadline(void)
 	exit(0);
 }
 
+/* Until it is told to end, or nobody is there who would. */
+static int goes_on(void)
+{
+	return !atomic_load(&shared->stop) && getppid() == helper;
+}
+
 /* What set_class() leaves to the task. */
 static void obey(struct order *order)
 {
@@ -236,7 +246,7 @@ static void obey(struct order *order)
 		return;
 	}
 	atomic_store(&order->state, READY);
-	while (atomic_load(&order->state) == READY && !atomic_load(&shared->stop))
+	while (atomic_load(&order->state) == READY && goes_on())
 		;
 }
 
@@ -246,8 +256,6 @@ static void task(const char *kind, int nr)
 	struct sched_param fifo = { .sched_priority = 10 };
 	int bursts = 0, urgent = 0, hog = !strcmp(kind, "hogs");
 
-	/* One that is ready for its order waits for it. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	seed = 1000003 * (nr + 1);
 	if (!strcmp(kind, "fifo"))
 		bursts = sched_setscheduler(0, SCHED_FIFO, &fifo) ? -1 : 1;
@@ -259,7 +267,7 @@ static void task(const char *kind, int nr)
 		bursts = set_attr(0, &idle) ? -1 : 1;
 	/* Leave something to the kernel's own tasks. */
 	urgent = strcmp(kind, "plain") && !hog && bursts;
-	while (!atomic_load(&shared->stop)) {
+	while (goes_on()) {
 		compute_us(below(urgent ? 200 : 700));
 		if (below(8) == 0)
 			sched_yield();
@@ -327,10 +335,11 @@ int main(int argc, char **argv)
 	fd = open(argv[3], O_RDONLY);
 	pids = calloc(nr, sizeof(*pids));
 	shared = mmap(NULL, sizeof(*shared) + nr * sizeof(shared->order[0]), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (!pids || shared == MAP_FAILED) {
-		perror("storm");
+	if (fd < 0 || !pids || shared == MAP_FAILED) {
+		perror("FAIL: storm");
 		return 1;
 	}
+	helper = getpid();
 	for (i = 0; i < nr; i++) {
 		pids[i] = fork();
 		if (pids[i] < 0) {
