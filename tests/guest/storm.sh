@@ -272,10 +272,10 @@ if [ -z "$STORM_NO_CHECKER" ] && [ ! -e $d/overload_check ]; then
 fi
 [ ! -e /proc/sys/kernel/sched_schedstats ] || echo 1 >/proc/sys/kernel/sched_schedstats
 
-# Under PREEMPT_RT these run the timers, and among real-time tasks of any priority RCU's would not get on.
+# Timers under PREEMPT_RT, and what each CPU that comes or goes waits for: among real-time tasks of any priority these would hardly run.
 for f in /proc/[0-9]*/comm; do
 	case $(cat "$f" 2>/dev/null) in
-	ktimers/*)
+	ktimers/* | cpuhp/* | ksoftirqd/*)
 		t=${f#/proc/}
 		chrt -f -p 65 "${t%/comm}" >/dev/null || exit 2
 		;;
