@@ -14,9 +14,9 @@
 #	throttle	gives groups of tasks, one in another, changing cpu.max
 #	ext		gives all fair tasks to a sched_ext scheduler, and takes them back (program ext, if it is there)
 #
-# A round takes longer, five minutes at most, if a storm has not come to STORM_OPERATIONS operations (10; throttle, to having throttled its
-# outer group as well; load, to one run of hackbench) in its time, or the checker not to STORM_READINGS readings (5) without
-# finding anything.
+# A round takes longer, by 300 sleeps of a second at most, if a storm has not come to STORM_OPERATIONS operations (10; throttle, to having
+# throttled its outer group as well; classes, to a deadline task; load, to one run of hackbench) in its time, if the tasks of partitions and of
+# throttled groups have not computed, or the checker has not come to STORM_READINGS readings (5) without finding anything.
 # Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
 # found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm or the checker did
 # less than that. Storms that this kernel cannot have are named as "unsupported".
@@ -50,6 +50,17 @@ running() { [ -e $w/go ]; }
 # urgent: among real-time tasks, this subshell is one from now on, or it would not get to its work
 urgent() {
 	[ -z "$realtime" ] || chrt -f -p 60 "$(exec sh -c 'echo $PPID')" >/dev/null
+}
+# threads: timers under PREEMPT_RT, and what each CPU that comes or goes waits for: among real-time tasks these would hardly run
+threads() {
+	for f in /proc/[0-9]*/comm; do
+		t=${f#/proc/}
+		t=${t%/comm}
+		case $(cat "$f" 2>/dev/null)${realtime:- fair} in
+		ktimers/* | cpuhp/*yes | ksoftirqd/*yes) chrt -f -p 65 "$t" >/dev/null || exit 2 ;;
+		cpuhp/* | ksoftirqd/*) chrt -o -p 0 "$t" >/dev/null || exit 2 ;;
+		esac
+	done
 }
 # usual COMMAND...: not a real-time task, although the caller may be one
 usual() { exec chrt -o 0 "$@"; }
@@ -231,7 +242,7 @@ load() {
 			! grep -q -v 'switch instance . \(corrupted bogo-ops counter\|hash error\)\|stressor metrics corrupted\|failures reached' \
 				$w/stress-ng; then
 			: >$w/in.killed
-			echo 'storm load: the writer of a pipe was killed, as the reader had ended'
+			echo 'storm load: counts of stress-ng are wrong, as when the writer of a pipe is killed'
 		else
 			fail "stress-ng: status $status: $(head -n 1 $w/stress-ng)"
 		fi
@@ -272,16 +283,6 @@ if [ -z "$STORM_NO_CHECKER" ] && [ ! -e $d/overload_check ]; then
 fi
 [ ! -e /proc/sys/kernel/sched_schedstats ] || echo 1 >/proc/sys/kernel/sched_schedstats
 
-# Timers under PREEMPT_RT, and what each CPU that comes or goes waits for: among real-time tasks of any priority these would hardly run.
-for f in /proc/[0-9]*/comm; do
-	case $(cat "$f" 2>/dev/null) in
-	ktimers/* | cpuhp/* | ksoftirqd/*)
-		t=${f#/proc/}
-		chrt -f -p 65 "${t%/comm}" >/dev/null || exit 2
-		;;
-	esac
-done
-
 for round; do
 	# With core scheduling, the base updates the clocks of siblings a second time: pick_next_task() does so for
 	# runqueues that another CPU has just left. So does sched_ext, with runqueues that it takes tasks from
@@ -294,6 +295,7 @@ for round; do
 	*fifo* | *deadline* | *classes*) realtime=yes ;;
 	*) realtime= ;;
 	esac
+	threads
 	case $round in
 	plain) strict=yes ;;
 	*) strict= ;;
@@ -329,7 +331,7 @@ for round; do
 		pids="$pids $storm:$!"
 	done
 	# Among real-time tasks this shell, which hardly does anything from now on, would take minutes for it on a slow host.
-	chrt -f -p 60 $$ >/dev/null
+	chrt -f -p 60 $$ >/dev/null || exit 2
 	sleep "$seconds"
 	waited=0
 	for storm in load $(echo "$round" | tr + ' '); do
@@ -358,7 +360,7 @@ for round; do
 		fi
 	done
 	wait
-	chrt -o -p 0 $$ >/dev/null
+	chrt -o -p 0 $$ >/dev/null || exit 2
 	for p in $pids; do
 		storm=${p%:*}
 		cat $w/out."$storm"
