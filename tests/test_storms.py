@@ -75,7 +75,7 @@ def storm(run, top, cache, tmp_path_factory):
             seconds = -(-seconds // 5)
             machine = [top / "bench/sim/machine", *SIMULATED, "--timeout", 1800 * len(rounds)]
         else:
-            machine = [top / "scripts/boot", "--arch", arch, *MACHINE, "--timeout", 300 + len(rounds) * (seconds + 400)]
+            machine = [top / "scripts/boot", "--arch", arch, *MACHINE, "--timeout", 300 + len(rounds) * (seconds + 1000)]
         done = run(*machine, "--kernel", image, "--log", logs / f"{name}.log", "--append", append,
                    "--add", program(arch), "--add", top / "tests/guest/storm.sh", *options, "--",
                    "env", *environment, "/opt/storm.sh", seconds, *rounds, check=False)

@@ -340,7 +340,7 @@ for round; do
 	while [ -z "$STORM_NO_CHECKER" ] && [ "$(wc -l <$w/readings)" -lt "$readings" ] &&
 		! grep -q '^FAIL' $w/out.checker && wait_for checker; do :; done
 	for storm in load $(echo "$round" | tr + ' '); do
-		[ -e $w/go."$storm" ] || fail "$storm did too little in $((seconds + waited)) seconds"
+		[ -e $w/go."$storm" ] || fail "$storm did too little in $seconds seconds and $waited sleeps"
 	done
 	[ -n "$STORM_NO_CHECKER" ] || [ "$(wc -l <$w/readings)" -ge "$readings" ] || fail 'the checker was read too seldom'
 	rm -f $w/go
