@@ -17,19 +17,23 @@ SKIPPED = {
 
 @pytest.fixture(scope="session")
 def choice(run, top):
-    """choice(ARCH, KERNEL): the suite's results, as KTAP."""
+    """choice(ARCH, KERNEL): exit status of the boot, and the suite's results, as KTAP."""
     def boot(arch, image):
-        return run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--smp", "4,sockets=2,cores=2", "--append",
-                   "kunit.enable=1 kunit.autorun=1", "--", "cat", "/sys/kernel/debug/kunit/sched_steal/results", check=False).stdout
+        done = run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--smp", "4,sockets=2,cores=2", "--append",
+                   "kunit.enable=1 kunit.autorun=1", "--", "cat", "/sys/kernel/debug/kunit/sched_steal/results", check=False)
+        return done.returncode, done.stdout
     return boot
 
 
-def assert_good(said, tree, skipped):
+def assert_good(result, tree, skipped):
+    """Each case has passed, but for those that have been skipped for exactly this reason, and the kernel had nothing to say."""
+    status, said = result
     cases = re.findall(r"KUNIT_CASE\((\w+)\)", (tree / "kernel/sched/steal_test.c").read_text())
     assert len(cases) >= 10
     expected = [f"{case} # SKIP {skipped[case]}" if case in skipped else case for case in cases]
     lines = re.findall(r"^    ((?:not )?ok) \d+ (.*?)\s*$", said, re.M)
     assert lines == [("ok", line) for line in expected], said
+    assert status == 0, said
 
 
 def test_x86_64(choice, kernel, extra_tree):  # noqa: F811

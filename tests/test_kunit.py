@@ -36,7 +36,7 @@ def run_kunit(run, tree, cache, arch=HOST):
 
 @pytest.mark.parametrize("arch", [HOST, *([] if HOST == "arm64" else
                                           [pytest.param("arm64", marks=pytest.mark.full)])])
-def test_suite_passes(run, extra_tree, cache, arch):
+def test_suite_passes(run, top, extra_tree, cache, arch):
     source = (extra_tree / "kernel/sched/sparsemask_test.c").read_text()
     cases = re.findall(r"KUNIT_CASE(?:_SLOW)?\((\w+)\)", source)
     assert len(cases) >= 10
@@ -46,3 +46,6 @@ def test_suite_passes(run, extra_tree, cache, arch):
     assert lines == [("ok", str(n), case) for n, case in enumerate(cases, 1)], said
     assert re.findall(r"^(?:not )?ok .*$", said, re.M) == ["ok 1 sparsemask"], said
     assert re.search(r"# sparsemask: seed \d+", said), said
+    splats = re.findall(r"^splat (.*)$", (top / "scripts/splats").read_text(), re.M)
+    assert len(splats) >= 10 and "Linux version" in said
+    assert not re.search("|".join(splats), said), said

@@ -12,8 +12,8 @@ a machine that does not end in its time, does not count:
     Check: no-memory SIGN          tests/guest/no-memory.sh
     Check: kunit CASE              the KUnit suite of sparsemask
 
-Without a defect the same checks find nothing: those of storms as they run here in test_no_defect_is_found where there is none,
-the others in their own tests.
+Without a defect the same checks, on the same kernels, find nothing: test_no_defect_is_found_where_there_is_none; that of sparsemask is
+test_kunit itself.
 """
 
 import functools
@@ -30,8 +30,10 @@ from test_storms import LONG_SEARCHES, kernel, no_memory, storm  # noqa: F401 (f
 pytestmark = pytest.mark.mutants
 
 
-# What is printed: by the checker in a storm, or by scripts/boot, of the kernel log.
-SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits [1-9]", "splats": r"splats in the kernel log"}
+# What is printed: by the checker in a storm, or by the kernel.
+SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits [1-9]",
+         "use-after-free": r"BUG: KASAN: slab-use-after-free in ", "lock": r"WARNING: \S*/lockdep\.c:\d+ at lock_repin_lock",
+         "clock": r"WARNING: .* at update_rq_clock", "null": r"KASAN: null-ptr-deref in range"}
 
 
 def what_catches(patch):
@@ -44,7 +46,7 @@ def what_catches(patch):
 
 
 MUTANTS = sorted((pathlib.Path(__file__).parent / "mutants").glob("*.patch"))
-STORMS = sorted({what_catches(patch)[:2] for patch in MUTANTS if what_catches(patch)[1]})
+CHECKS = sorted({what_catches(patch)[:2] for patch in MUTANTS} - {("kunit", "")})
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def what_is_said(run, top, cache, kernel, storm, choice, result):  # noqa: F811
         if check == "selftest-8":
             return result("x86_64", kernel("x86_64", "plain", tree), ONE_LLC, nodes=1)[1]
         if check == "choice":
-            return choice("x86_64", kernel("x86_64", "plain", tree))
+            return choice("x86_64", kernel("x86_64", "plain", tree))[1]
         if check == "no-memory":
             return run(*no_memory(top, kernel("x86_64", "debug", tree)), check=False).stdout
         assert check == "kunit"
@@ -83,17 +85,22 @@ def what_is_said(run, top, cache, kernel, storm, choice, result):  # noqa: F811
                          indirect=["mutant_tree"])
 def test_mutant_is_caught(cache, what_is_said, mutant_tree, patch):
     check, rounds, pattern = what_catches(patch)
-    said = what_is_said(check, rounds, mutant_tree, f"mutant-{patch.stem}")
     (cache / "log/storms").mkdir(parents=True, exist_ok=True)
-    (cache / f"log/storms/mutant-{patch.stem}.txt").write_text(said)
+    # UML runs in real time: a race between two CPUs needs two free ones of the host.
+    for _ in range(5 if check == "kunit" else 1):
+        said = what_is_said(check, rounds, mutant_tree, f"mutant-{patch.stem}")
+        (cache / f"log/storms/mutant-{patch.stem}.txt").write_text(said)
+        if re.search(pattern, said, re.M):
+            break
     assert re.search(pattern, said, re.M), said
 
 
-@pytest.mark.parametrize("check,rounds", STORMS, ids=map(" ".join, STORMS))
+@pytest.mark.parametrize("check,rounds", CHECKS, ids=map(" ".join, CHECKS))
 def test_no_defect_is_found_where_there_is_none(what_is_said, extra_tree, check, rounds):
     said = what_is_said(check, rounds, extra_tree, f"no-mutant-{check}-{rounds}")
-    assert re.search(rf"^round {re.escape(rounds)} seconds \d+ good$", said, re.M), said
-    assert not re.search("|".join(SIGNS.values()), said, re.M), said
+    good = {"no-memory": r"^allocations [1-9]", "storm": rf"^round {re.escape(rounds)} seconds \d+ good$"}
+    assert re.search(good.get(check.removeprefix("debug-"), r"^ *ok 1 "), said, re.M), said
+    assert not re.search("|".join([*SIGNS.values(), r"^ *not ok ", "splats in the kernel log"]), said, re.M), said
 
 
 def test_table_has_them_all(top):

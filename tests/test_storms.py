@@ -25,8 +25,9 @@ MACHINE = ["--smp", "8,sockets=2,cores=2,threads=2", "--numa", "2", "--also", "s
 # instructions, as those of the bench do.
 SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--quantum", "1000", "--also", "stress-ng"]
 # Whatever changes CPUs and domains waits for RCU, whose own tasks would wait for real-time ones. Hotplug under real-time
-# load takes minutes on a busy host; storm.sh itself finds what hangs.
-RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300"
+# load takes minutes on a busy host; storm.sh itself finds what hangs. A SCHED_IDLE task that is preempted while it reads under RCU may
+# wait for more than a minute, if hotplug has left one CPU to all of them.
+RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300 rcupdate.rcu_cpu_stall_timeout=300"
 
 # A search has the mask in its hands for a microsecond only.
 LONG_SEARCHES = ["STORM_SEARCH_US=200"]
@@ -88,16 +89,17 @@ def storm(run, top, cache, tmp_path_factory):
 
 
 def assert_whole(said, rounds, unsupported=()):
-    """Each round has ended well, so storms and checker have come to what storm.sh wants, and something was stolen."""
+    """Each round has ended well, so storms, stealing and checker have come to what storm.sh wants."""
     assert re.findall(r"^round (\S+) seconds \d+ good$", said, re.M) == list(rounds), said
     assert set(re.findall(r"^storm (\S+) unsupported$", said, re.M)) == set(unsupported), said
-    assert sum(map(int, re.findall(r"^steals (\d+)", said, re.M))) > 0, said
+    assert len(re.findall(r"^steals [1-9]", said, re.M)) == len(rounds), said
     assert len(re.findall(r"^checker readings ", said, re.M)) == len(rounds), said
 
 
 # Hotplug and partitions are not at once: that gives warnings in kernel/cgroup/cpuset.c, partition_xcpus_del().
-WITH_HOTPLUG, WITH_PARTITIONS = ("+".join(storm for storm in ALL if storm != other) for other in ("partitions", "hotplug"))
-TOGETHER = [WITH_HOTPLUG, WITH_PARTITIONS]
+# Where there are cookies, CPUs hardly ever steal, and the clocks' checks are off.
+TOGETHER = ["+".join(storm for storm in ALL if storm not in without)
+            for without in (["partitions"], ["hotplug"], ["partitions", "cookies"], ["hotplug", "cookies"])]
 SOME = "partitions+toggles+affinity+plain"
 
 

@@ -50,6 +50,7 @@ while :; do
 	[ "${left:-0}" = 0 ] || break
 	failed=$((failed + 1))
 	good "allocation $n failed"
+	[ "$(value missing)" = 0 ] || { echo "FAIL: a mask is missing when allocation $n alone failed"; cat /tmp/check; exit 1; }
 	# Failed allocations of cpumasks fill the log.
 	said_now
 done

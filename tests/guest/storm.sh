@@ -15,11 +15,12 @@
 #	ext		gives all fair tasks to a sched_ext scheduler, and takes them back (program ext, if it is there)
 #
 # A round takes longer, by 300 sleeps of a second at most, if a storm has not come to STORM_OPERATIONS operations (10; throttle, to having
-# throttled its outer group as well; classes, to a deadline task; load, to one run of hackbench) in its time, if the tasks of partitions and of
-# throttled groups have not computed, or the checker has not come to STORM_READINGS readings (5) without finding anything.
-# Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
-# found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm or the checker did
-# less than that. Storms that this kernel cannot have are named as "unsupported".
+# throttled its outer group as well; classes, to a deadline task; load, to one run of hackbench) in its time, if as many tasks have not been stolen,
+# if the tasks of partitions and of throttled groups have not computed, or the checker has not come to STORM_READINGS readings (5) without
+# finding anything. Prints what each storm did, and of each round what was stolen and what the checker said. Fails if the checker
+# found a violation, if the mask of a domain is missing, if a task did not end within a minute or if a storm, stealing or the checker did
+# less than that. Storms that this kernel cannot have are named as "unsupported". Where there are cookies, one stolen task
+# will do: CPUs do not steal while core scheduling is enabled on them.
 #
 # STORM_NO_CHECKER=1: for a kernel without the checker, and without stealing.
 # STORM_SEARCH_US=N: each search for a task takes so many microseconds longer, while the mask that it reads may go.
@@ -161,16 +162,10 @@ partitions() {
 		1) s=member ;;
 		*) s=root ;;
 		esac
-		{
-			echo $a-$b >$cg/$p/cpuset.cpus
-			echo $s >$cg/$p/cpuset.cpus.partition
-		} 2>/dev/null
-		case $(cat $cg/$p/cpuset.cpus.partition) in
-		root | isolated)
-			n=$((n + 1))
-			computes p0 p1 && did partitions $n
-			;;
-		esac
+		# a refused one is none: it overlaps with the other, say
+		{ echo $a-$b >$cg/$p/cpuset.cpus && echo $s >$cg/$p/cpuset.cpus.partition; } 2>/dev/null &&
+			[ $s != member ] && [ "$(cat $cg/$p/cpuset.cpus.partition)" = $s ] &&
+			n=$((n + 1)) && computes p0 p1 && did partitions $n
 		usleep 5000
 	done
 	echo member >$cg/p0/cpuset.cpus.partition
@@ -189,8 +184,9 @@ toggles() {
 		0) f=STEAL ;;
 		1) f=DELAY_DEQUEUE ;;
 		esac
-		random 2
-		[ $r = 0 ] || f=NO_$f
+		case " $(cat $d/features)" in
+		*" $f "*) f=NO_$f ;;
+		esac
 		echo "$f" >$d/features && n=$((n + 1)) && did toggles $n
 		usleep 3000
 	done
@@ -234,22 +230,17 @@ throttle() {
 
 load() {
 	n=0
+	mkdir -p $w/none
 	while running; do
-		stress-ng --quiet --switch 2 --futex 1 --fork 1 --pipe 1 --cpu 2 --yield 2 -t 5 >$w/stress-ng 2>&1 && continue
-		status=$?
-		# Among real-time tasks an instance may come to the fork of its reader when its time is over. The reader ends at once, the
-		# second write kills the instance, and stress-ng misses a count.
-		if [ $status = 2 ] && [ ! -e $w/in.late ] && grep -q 'switch instance . corrupted bogo-ops counter, 1 vs 0' $w/stress-ng &&
-			! grep -q -v 'switch instance . \(corrupted bogo-ops counter, 1 vs 0\|hash error\)\|stressor metrics corrupted\|failures reached' \
-				$w/stress-ng; then
-			: >$w/in.late
-			echo 'storm load: an instance of stress-ng began when its time was over'
-		else
-			fail "stress-ng: status $status: $(head -n 1 $w/stress-ng)"
-		fi
+		# stress-ng does not see /sys/devices/system/cpu. When a CPU goes while it reads of its caches there, it writes a 0 somewhere:
+		# stress_system_read() uses the error as the length of what was read.
+		unshare -m sh -c "mount --bind $w/none /sys/devices/system/cpu && exec stress-ng --quiet --futex 2 --fork 1 --cpu 2 --yield 2 -t 5" \
+			>$w/stress-ng 2>&1 || fail "stress-ng: status $?: $(head -n 1 $w/stress-ng)"
 	done &
 	while running; do
-		hackbench -g 1 -f 4 -l 20 >$w/hackbench || fail 'hackbench'
+		# sockets and pipes in turn
+		[ $((n % 2)) = 0 ] && pipes= || pipes=yes
+		hackbench -g 1 -f 4 -l 20 ${pipes:+-p} >$w/hackbench || fail 'hackbench'
 		n=$((n + 1))
 		: >$w/go.load
 	done
@@ -276,7 +267,18 @@ checker() {
 	echo "checker readings $n"
 }
 
+# stolen: how many tasks the CPUs that are there have stolen since boot, and how many searches found none
 stolen() { awk '/^cpu/ { s += $2; f += $3 } END { print s + 0, f + 0 }' $d/idle_search; }
+# in_round: the same of this round
+in_round() { stolen | cat $w/before - | tr '\n' ' ' | awk '{ print $3 - $1, $4 - $2 }'; }
+# enough: as many of this round as there are to be
+enough() {
+	case $round in
+	*cookies*) set -- 1 ;;
+	*) set -- "$STORM_OPERATIONS" ;;
+	esac
+	[ -n "$STORM_NO_CHECKER" ] || [ "$(in_round | cut -d ' ' -f 1)" -ge "$1" ]
+}
 
 if [ -z "$STORM_NO_CHECKER" ] && [ ! -e $d/overload_check ]; then
 	echo "storm.sh: error: $d/overload_check: not there; is CONFIG_SCHED_OVERLOAD_CHECK set?"
@@ -340,6 +342,10 @@ for round; do
 	done
 	while [ -z "$STORM_NO_CHECKER" ] && [ "$(wc -l <$w/readings)" -lt "$readings" ] &&
 		! grep -q '^FAIL' $w/out.checker && wait_for checker; do :; done
+	case $round in
+	*hotplug*) ;;
+	*) while ! enough && wait_for stealing; do :; done ;;
+	esac
 	for storm in load $(echo "$round" | tr + ' '); do
 		[ -e $w/go."$storm" ] || fail "$storm did too little in $seconds seconds and $waited sleeps"
 	done
@@ -373,8 +379,9 @@ for round; do
 		! grep -q '^FAIL\|^lost' $w/out."$storm" || bad=1
 		grep -q '^storm .* unsupported\|operations [1-9]\|^checker readings [1-9]' $w/out."$storm" || fail "$storm has not ended well"
 	done
+	enough || fail 'too little was stolen'
 	if [ -z "$STORM_NO_CHECKER" ]; then
-		stolen | cat $w/before - | tr '\n' ' ' | awk '{ print "steals", $3 - $1, "failed", $4 - $2 }'
+		in_round | awk '{ print "steals", $1, "failed", $2 }'
 		# Once more, with nothing going on;
 		# in a subshell, or what "urgent" does would stay for the rounds to come
 		(checker) >$w/out.last
