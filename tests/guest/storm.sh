@@ -149,11 +149,16 @@ partitions() {
 	group p0 4
 	group p1 4
 	while running; do
+		# What overlaps with the other one would be refused, and so it would be if none were left to the root group.
 		random 2
 		p=p$r
-		random "$cpus"
-		a=$r
-		random $((cpus - a))
+		case $p in
+		p0) first=1 last=$((cpus - 3)) ;;
+		p1) first=$((cpus - 2)) last=$((cpus - 1)) ;;
+		esac
+		random $((last + 1 - first))
+		a=$((first + r))
+		random $((last + 1 - a))
 		# Half of the CPUs are left to the real-time tasks of the root group, or those that are not would hardly run.
 		[ -z "$realtime" ] || r=$((r % (cpus / 4)))
 		b=$((a + r))
@@ -163,7 +168,7 @@ partitions() {
 		1) s=member ;;
 		*) s=root ;;
 		esac
-		# a refused one is none: it overlaps with the other, say
+		# a refused one is none
 		{ echo $a-$b >$cg/$p/cpuset.cpus && echo $s >$cg/$p/cpuset.cpus.partition; } 2>/dev/null &&
 			[ $s != member ] && [ "$(cat $cg/$p/cpuset.cpus.partition)" = $s ] &&
 			n=$((n + 1)) && computes p0 p1 && did partitions $n
