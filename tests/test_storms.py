@@ -25,8 +25,8 @@ MACHINE = ["--smp", "8,sockets=2,cores=2,threads=2", "--numa", "2", "--also", "s
 # instructions, as those of the bench do.
 SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--quantum", "1000", "--also", "stress-ng"]
 # Whatever changes CPUs and domains waits for RCU, whose own tasks would wait for real-time ones. Hotplug under real-time
-# load takes minutes on a busy host; storm.sh itself finds what hangs. A SCHED_IDLE task that is preempted while it reads under RCU may
-# wait for more than a minute, if hotplug has left one CPU to all of them.
+# load takes minutes on a busy host; storm.sh itself finds what hangs. A task that is preempted while it reads under RCU, a
+# SCHED_IDLE one above all, may wait for longer than RCU's 21 s, if hotplug has left few CPUs.
 RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300 rcupdate.rcu_cpu_stall_timeout=300"
 
 # A search has the mask in its hands for a microsecond only.
