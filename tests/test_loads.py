@@ -470,6 +470,14 @@ def test_fork(load, how):
     assert times[1] > 2 * times[0] > 0.001
 
 
+def test_barrier_counts_from_the_first(load):
+    """On one CPU the time is that of all tasks, although each of them begins when another one has ended."""
+    alone = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
+    one, three = (min(load("fork", "--barrier", "--tasks", tasks, "--rounds", 1, "--work", 500000, before=alone)["time"][2] for _ in range(10))
+                  for tasks in (1, 3))
+    assert three > 2.7 * one, (one, three)
+
+
 def test_nice_weights(load):
     """On one CPU they are those of the kernel's table: 1024, 335 and 110."""
     cpu = str(min(os.sched_getaffinity(0)))
