@@ -180,7 +180,7 @@ def repo(empty):
 def outputs(repo):
     return {
         str(f.relative_to(repo.top)): f.read_bytes()
-        for f in [*sorted((repo.top / "patches").iterdir()), repo.top / "series", repo.top / "base"]
+        for f in [*sorted((repo.top / "patches").rglob("*.patch")), repo.top / "series", repo.top / "base"]
     }
 
 
@@ -464,6 +464,20 @@ def test_regen_refuses(repo, what):
     repo.run("regen", ok=False)
     assert outputs(repo) == before
     assert not list(repo.top.glob(".regen.*"))
+
+
+def test_regen_refuses_a_tree_without_the_extra_patches(repo):
+    """Its last patches would become extra ones."""
+    repo.commit(repo.tree, "sched: Test the mask, with a subject so long that it does not fit into the name of a file",
+                core=lambda s: s + "test\n")
+    repo.run("regen", "--extra", "1")
+    before = outputs(repo)
+    assert [n[:4] for n in sorted(os.listdir(repo.top / "patches/extra"))] == ["0001"]
+    repo.run("regen")
+    assert outputs(repo) == before
+    repo.git(repo.tree, "reset", "-q", "--hard", "HEAD~1")
+    assert "apply --extra" in repo.run("regen", ok=False).stderr
+    assert outputs(repo) == before
 
 
 def test_regen_refuses_a_tree_of_unknown_source(repo):
