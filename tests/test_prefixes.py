@@ -7,13 +7,18 @@ import subprocess
 import pytest
 
 
+def boot_behaves(top, arch, kernel, nodes=2):
+    """The command that runs tests/guest/behaves.sh on this kernel."""
+    return [top / "scripts/boot", "--arch", arch, "--kernel", kernel, "--smp", "4,sockets=2,cores=2",
+            "--numa", nodes, "--add", top / "tests/guest/behaves.sh", "--", "/opt/behaves.sh"]
+
+
 def behaves(run, top, arch, count):
     run(top / "scripts/apply", "--upto", count)
     config, nodes = ("guest,steal,matrix/i386", 1) if arch == "i386" else ("guest,steal", 2)
     kernel = subprocess.run([top / "scripts/build", "--arch", arch, "--config", config],
                             stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    said = run(top / "scripts/boot", "--arch", arch, "--kernel", kernel, "--smp", "4,sockets=2,cores=2",
-               "--numa", nodes, "--add", top / "tests/guest/behaves.sh", "--", "/opt/behaves.sh").stdout
+    said = run(*boot_behaves(top, arch, kernel, nodes)).stdout
     found = re.search(r"^steal (no|yes stolen (\d+|-))$", said, re.M)
     assert found, said
     assert (found[1] != "no") == (count >= 8), said
