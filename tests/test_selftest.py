@@ -15,6 +15,7 @@ CASES = [
     "affinity is respected",
     "pinned tasks are not stolen",
     "a task behind pinned ones is stolen",
+    "the busiest CPU is asked first",
     "SCHED_IDLE tasks are stolen",
     "bandwidth limits are respected",
     "core scheduling is respected",
@@ -88,7 +89,7 @@ def test_arm64(result, kernel):
 
 @pytest.mark.full
 def test_eight_cpus_in_one_llc(result, kernel):
-    """More CPUs than a search asks."""
+    """More CPUs than a search looks at."""
     skipped = {"other LLCs take no part": "there is only one LLC with CPUs that may be used"}
     assert_good(result("x86_64", kernel("x86_64"), ONE_LLC, nodes=1), skipped)
 
@@ -98,6 +99,7 @@ def test_without_smt_and_with_one_llc(result, kernel):
     """On 2 CPUs; what takes more is skipped, and says so."""
     skipped = {
         **BEHIND,
+        "the busiest CPU is asked first": "the LLC has no two CPUs of other cores than CPU 0's",
         "core scheduling is respected": "CPU 1 has no SMT sibling that may be used",
         "partitions are respected": "the LLC has only two CPUs that may be used",
         "tasks that wait when domains are rebuilt are stolen": "the LLC has only two CPUs that may be used",
