@@ -31,7 +31,7 @@ WITH_SMT = "8,sockets=2,cores=2,threads=2"
 ONE_LLC = "8,sockets=1,cores=4,threads=2"
 BEHIND = {
     "a task behind pinned ones is stolen": "the LLC has fewer than six CPUs that may be used",
-    "CPUs left with one task hide no others": "the LLC has fewer than five CPUs beside one core and one CPU",
+    "CPUs left with one task hide no others": "the LLC has no five CPUs of other cores, and one for this program",
 }
 
 
@@ -94,7 +94,7 @@ def test_arm64(result, kernel):
 
 @pytest.mark.full
 def test_eight_cpus_in_one_llc(result, kernel):
-    """More CPUs than a search looks at."""
+    """More CPUs than a search asks."""
     skipped = {"other LLCs take no part": "there is only one LLC with CPUs that may be used"}
     assert_good(result("x86_64", kernel("x86_64"), ONE_LLC, nodes=1), skipped)
 
