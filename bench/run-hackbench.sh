@@ -3,7 +3,7 @@
 #
 # Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]]
 #                         [--pipe] [--threads] [--trace] [--trace-loops N] [--out DIR] [--here]
-#        run-hackbench.sh --machine NAME | --kernel A[,B] [any of the above]
+#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [any of the above]
 #        run-hackbench.sh --table DIR
 #
 # Runs hackbench with task stealing off and on, on the machine it is called on, and prints what

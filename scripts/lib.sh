@@ -19,7 +19,7 @@ say() { printf '%s: %s\n' "$prog" "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
 # usage: print the comment block at the head of the calling script, without its '#'.
-usage() { sed -n '/^# Usage:/,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"; }
+usage() { sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; }
 
 # base_get KEY: the value of KEY in the base file; fails if there is none.
 base_get() {

@@ -12,8 +12,6 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "full: takes long; scripts/check runs it with --full only")
-    config.addinivalue_line("markers", "mutants: a planted defect; scripts/check runs it with --mutants or --full only")
     config.pluginmanager.register(Passed(config.getoption("leave_out")))
 
 

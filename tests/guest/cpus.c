@@ -2,7 +2,7 @@
 /*
  * Usage: cpus apart COUNT | cpus back COUNT | cpus yield COUNT | cpus wfe COUNT
  *
- * What bench/sim promises of the CPUs of a simulated machine, as a program there sees it:
+ * What the simulator promises of the CPUs of a simulated machine, as a program there sees it:
  *
  *	apart	CPU 1 writes its clock to memory all the time; CPU 0 reads that and its own clock, COUNT
  *		times. Prints how far CPU 1 was ahead at most: what the quantum bounds.

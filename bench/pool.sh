@@ -13,11 +13,7 @@ machine_kind() {
 	done
 	[[ $idle_exit =~ ^[0-9]+$ ]] || wrong "--idle-exit '$idle_exit' is not a number"
 	[ "$jobs" -le "$(nproc)" ] || wrong "--jobs $jobs: this host has $(nproc) cores"
-	sim_options=(--quantum "$quantum" --ips "$ips" --idle-exit "$idle_exit" --topology "$machine")
-	case $machine in
-	1x*) ;;
-	*) sim_options+=(--numa) ;;
-	esac
+	sim_options=(--quantum "$quantum" --ips "$ips" --idle-exit "$idle_exit" --machine "$machine")
 	[ -z "$append" ] || sim_options+=(--append "$append")
 	[[ $machine =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] || wrong "--machine '$machine' is not SOCKETSxCORESxTHREADS"
 }
@@ -63,7 +59,7 @@ make_plan() {
 	{
 		echo "machine $machine"
 		echo "qemu $("${STEAL_QEMU:-qemu-system-aarch64}" --version | sed -n '1s/.*version //p')"
-		echo "simulator $(cat "$top"/bench/sim/*.[ch] | sha256sum | cut -c 1-16)"
+		echo "simulator $(cat "$top"/sim/qemu/*.[ch] | sha256sum | cut -c 1-16)"
 		echo "collector $(cat "$@" | sha256sum | cut -c 1-16)"
 		echo "quantum_ns $quantum"
 		echo "ips $ips"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs on a simulated machine and tells whether its time is right; bench/sim/fidelity reads it.
+ * Runs on a simulated machine and tells whether its time is right; sim/fidelity reads it.
  * Without a C library, because the guest has none for it and because every instruction counts.
  *
  *	clocks spin TASKS CPUS INSTRUCTIONS	each task executes so many; task i on CPU i % CPUS.

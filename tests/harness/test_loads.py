@@ -16,7 +16,7 @@ import pytest
 
 from test_hackbench import ONE_PER_SHELL, Machine, gone, wait_for
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 TABLE = TOP / "bench/loads-table"
 COLLECTOR = TOP / "bench/run-loads.sh"
 

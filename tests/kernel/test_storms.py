@@ -74,7 +74,7 @@ def storm(run, top, cache, tmp_path_factory):
         logs.mkdir(parents=True, exist_ok=True)
         if arch == "arm64":
             seconds = -(-seconds // 5)
-            machine = [top / "bench/sim/machine", *SIMULATED, "--timeout", 1800 * len(rounds)]
+            machine = [top / "sim/machine", *SIMULATED, "--timeout", 1800 * len(rounds)]
         else:
             machine = [top / "scripts/boot", "--arch", arch, *MACHINE, "--timeout", 300 + len(rounds) * (seconds + 1000)]
         done = run(*machine, "--kernel", image, "--log", logs / f"{name}.log", "--append", append,
@@ -105,7 +105,7 @@ SOME = "partitions+toggles+affinity+plain"
 
 def assert_tickless(run, top, arch, image, cpus):
     """The ticks of these CPUs (and not that of CPU 0) stop while they run one task."""
-    machine = {"x86_64": [top / "scripts/boot", "--arch", arch, *MACHINE], "arm64": [top / "bench/sim/machine", *SIMULATED]}[arch]
+    machine = {"x86_64": [top / "scripts/boot", "--arch", arch, *MACHINE], "arm64": [top / "sim/machine", *SIMULATED]}[arch]
     said = run(*machine, "--kernel", image, "--append", f"nohz_full={cpus}", "--add", top / "tests/guest/ticks.sh",
                "--", "/opt/ticks.sh", "6").stdout
     ticks = [int(n) for n in re.search(r"^ticks((?: \d+){8})$", said, re.M)[1].split()]

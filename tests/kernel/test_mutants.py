@@ -48,7 +48,7 @@ def what_catches(patch):
     return check, "", rf"^ *not ok \d+ {re.escape(rest)}( #|\s*$)"
 
 
-MUTANTS = sorted((pathlib.Path(__file__).parent / "mutants").glob("*.patch"))
+MUTANTS = sorted((pathlib.Path(__file__).parents[1] / "mutants").glob("*.patch"))
 CHECKS = sorted({what_catches(patch)[:2] for patch in MUTANTS} - {("kunit", "")})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a steal and an empty mask cost, in instructions: bench/sim/cost, and its plugin."""
+"""What a steal and an empty mask cost, in instructions: sim/cost, and its plugin."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def test_plugin_counts_what_is_executed(run, top, tmp_path, sim_kernel):
         points = tmp_path / "points"
         points.write_text("enter %(sched_init)x\nleave %(rcu_init)x\nidle %(init_idle)x\n" % address)
         out = tmp_path / f"counts{n}"
-        run(top / "bench/sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", points, "--counts", out,
+        run(top / "sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", points, "--counts", out,
             "--", "true")
         counts.append(out.read_text())
     lines = counts[0].splitlines()
@@ -37,14 +37,14 @@ def test_plugin_counts_what_is_executed(run, top, tmp_path, sim_kernel):
 @pytest.mark.parametrize("text,message", [("enter\n", "not of lines"), ("", "not of lines"), ("enter zzz\n", "not of lines")])
 def test_wrong_points(run, top, tmp_path, sim_kernel, text, message):
     (tmp_path / "points").write_text(text)
-    said = run(top / "bench/sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", tmp_path / "points",
+    said = run(top / "sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", tmp_path / "points",
                "--counts", tmp_path / "counts", "--", "true", check=False, stdin=subprocess.DEVNULL, timeout=60)
     assert said.returncode != 0 and message in said.stdout
 
 
 @pytest.mark.full
 def test_cost(run, top, tmp_path):
-    table = run(top / "bench/sim/cost", "--out", tmp_path).stdout
+    table = run(top / "sim/cost", "--out", tmp_path).stdout
     rows = re.findall(r"^(1x\w+) +(\w+) +(\S+) +(\d+ .*)$", table, re.M)
     median = {(machine, case, asked): int(rest.split()[2]) for machine, case, asked, rest in rows}
     for machine in ("1x2x2", "1x10x2", "1x64x2"):

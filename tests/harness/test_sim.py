@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Simulated machines: bench/sim/machine and what a guest sees of it, and bench/in-sim. The first half needs no guest."""
+"""Simulated machines: sim/machine and what a guest sees of it, and bench/in-sim. The first half needs no guest."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).resolve().parent.parent
-MACHINE = TOP / "bench/sim/machine"
+TOP = Path(__file__).resolve().parents[2]
+MACHINE = TOP / "sim/machine"
 
 
 def call(*command, rc=0, timeout=300, **options):
@@ -38,7 +38,7 @@ def processes(text):
     return [line for line in lines.stdout.split("\n") if text in line]
 
 
-# bench/sim/machine without a machine
+# sim/machine without a machine
 
 @pytest.mark.parametrize("args,message", [
     (["--topology", "1x2x1"], "no command"),
@@ -49,7 +49,7 @@ def processes(text):
     (["--topology", "0x2x1", "--", "true"], "'0x2x1' is not"),
     (["--topology", "1x2x1x1", "--", "true"], "'1x2x1x1' is not"),
     (["--topology", "3x171x1", "--", "true"], "has 513 CPUs; QEMU's machine has 512 at most"),
-    (["--machine", "1x2x1", "--", "true"], "'1x2x1' is no preset"),
+    (["--machine", "1x2", "--", "true"], "'1x2' is not SOCKETSxCORESxTHREADS"),
     (["--machine", "1x4x1", "--topology", "1x4x1", "--", "true"], "either --machine or --topology"),
     (["--topology", "1x2x1", "--quantum", "0", "--", "true"], "--quantum '0'"),
     (["--topology", "1x2x1", "--ips", "1e9", "--", "true"], "--ips '1e9'"),
@@ -107,7 +107,7 @@ def test_compiles_without_a_warning(tmp_path, compiler):
     if probe.returncode:
         assert "stdio.h" in probe.stderr
         pytest.skip(compiler + " has no headers of a C library here")
-    stdout, stderr = call("make", "-C", TOP / "bench/sim", "CC=" + compiler, "O=%s" % tmp_path)
+    stdout, stderr = call("make", "-C", TOP / "sim/qemu", "CC=" + compiler, "O=%s" % tmp_path)
     assert stderr == "" and (tmp_path / "sim.so").stat().st_size > 10000
 
 
@@ -116,9 +116,9 @@ def test_fibers_keep_what_is_theirs(tmp_path, compiler, runner):
     """Registers, stack and thread-local storage, over thousands of switches, for both kinds of hosts."""
     if os.uname().machine != "x86_64" and runner:
         pytest.skip("this host is an arm64 one already")
-    parts = [TOP / "bench/sim" / (name + ".c") for name in ("vcpu", "clock", "fiber", "wait", "mainloop")]
-    call(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I", TOP / "bench/sim", "-o", tmp_path / "fibers",
-         TOP / "tests/fibers.c", *parts, "-ldl", "-pthread")
+    parts = [TOP / "sim/qemu" / (name + ".c") for name in ("vcpu", "clock", "fiber", "wait", "mainloop")]
+    call(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I", TOP / "sim/qemu", "-o", tmp_path / "fibers",
+         TOP / "tests/harness/fibers.c", *parts, "-ldl", "-pthread")
     stdout, _ = call(*runner, tmp_path / "fibers", env={**os.environ, "SIM_ENABLE": "1"}, timeout=60)
     assert stdout == "1000 rounds of 5 threads\n"
 
@@ -171,11 +171,11 @@ class Bench:
     def __init__(self, root):
         self.root = root
         top = root / "top"
-        for name in ("bench/in-sim", "bench/sim/hackbench-unit", "scripts/lib.sh", "bench/sim/unit.sh", "bench/sim/pool.sh", "bench/run-hackbench.sh", "bench/switch.sh",
+        for name in ("bench/in-sim", "bench/hackbench-unit", "scripts/lib.sh", "bench/unit.sh", "bench/pool.sh", "bench/run-hackbench.sh", "bench/switch.sh",
                      "bench/hackbench-table.awk", "bench/llc.awk", "base"):
             (top / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, top / name)
-        fake(top / "bench/sim/machine", FAKE_MACHINE)
+        fake(top / "sim/machine", FAKE_MACHINE)
         for name in ("setup", "apply"):
             fake(top / "scripts" / name, '#!/bin/sh\necho %s >>"$FAKE_ROOT/steps"\necho noise\n' % name)
         fake(top / "scripts/build", '#!/bin/sh\necho "build $*" >>"$FAKE_ROOT/steps"\necho "$FAKE_ROOT/image"\n')
@@ -235,8 +235,7 @@ def test_in_sim(bench):
     # The longest go first; a trace counts ten times.
     assert [c["unit"] for c in calls] == UNITS
     for c in calls:
-        assert c["own"][:8] == ["--quantum", "200", "--ips", "1000000000", "--idle-exit", "2000", "--topology", "1x4x1"]
-        assert "--numa" not in c["own"]
+        assert c["own"][:8] == ["--quantum", "200", "--ips", "1000000000", "--idle-exit", "2000", "--machine", "1x4x1"]
         assert c["own"][c["own"].index("--kernel") + 1] == str(bench.root / "image")
         assert c["rest"][:5] == ["--here", "--groups", c["unit"][0], "--features", "off=NO_STEAL,on=STEAL"]
     first = dict(zip([c["unit"] for c in calls], [c["rest"][7:] for c in calls]))
@@ -256,7 +255,7 @@ def test_in_sim_passes_machine_and_time_on(bench):
               "0", "--append", "preempt=full x=1", "--features", "STEAL,x=NO_STEAL", "--trace-loops", "0")
     (c,) = bench.calls()
     assert c["unit"] == "3-1"
-    assert c["own"][:11] == ["--quantum", "7", "--ips", "5000000", "--idle-exit", "0", "--topology", "2x2x1", "--numa",
+    assert c["own"][:10] == ["--quantum", "7", "--ips", "5000000", "--idle-exit", "0", "--machine", "2x2x1",
                              "--append", "preempt=full x=1"]
     assert "\nappend preempt=full x=1\n" in bench.files()["plan"]
     assert c["rest"][4] == "STEAL,x=NO_STEAL" and c["rest"][-1] == "1000"
@@ -331,7 +330,7 @@ def test_failed_units_do_not_harm_the_others(bench):
 
 
 def test_output_that_is_no_archive(bench):
-    fake(bench.root / "top/bench/sim/machine", '#!/bin/sh\necho nonsense\n')
+    fake(bench.root / "top/sim/machine", '#!/bin/sh\necho nonsense\n')
     _, stderr = bench.run(*SMALL, "--runs", "1", "--groups", "1", "--trace-loops", "0", rc=1)
     assert "not what the collector sends" in stderr
     assert not list(bench.out.glob("run-*")) and not list(bench.out.glob(".unit-*"))
@@ -400,7 +399,7 @@ def test_one_of_two_kernels_fails(bench):
     for name in ("one", "two"):
         (bench.root / name).write_text(name)
     text = FAKE_MACHINE.replace("what = root", 'if session == "1-1-two":\n    sys.exit(125)\nwhat = root', 1)
-    fake(bench.root / "top/bench/sim/machine", text)
+    fake(bench.root / "top/sim/machine", text)
     bench.run(*SMALL, "--kernel", "old=one,two", "--groups", "1", "--trace-loops", "0", rc=1)
     assert [p.name for p in bench.out.glob("run-*")] == ["run-1-2.raw"]
 
@@ -615,13 +614,13 @@ def test_collector_with_three_sides(machine, tmp_path):
     assert len(re.findall("^ +1 +(none|two|STEAL) ", stdout, re.M)) == 3
 
 
-# bench/sim/fidelity: whether time is right there
+# sim/fidelity: whether time is right there
 
 @pytest.fixture(scope="module")
 def fidelity(sim_kernel, tmp_path_factory):
     """All of its lines; it is run once."""
     out = tmp_path_factory.mktemp("fidelity") / "lines"
-    done = subprocess.run([TOP / "bench/sim/fidelity", "--quick", "--out", out], stdin=subprocess.DEVNULL,
+    done = subprocess.run([TOP / "sim/fidelity", "--quick", "--out", out], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=900, check=False)
     assert done.stdout == out.read_text()
     lines = done.stdout.splitlines()

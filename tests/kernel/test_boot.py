@@ -13,7 +13,7 @@ import pytest
 
 from conftest import tried
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 
 
 def run(script, *args, top=TOP, **kwargs):

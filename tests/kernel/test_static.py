@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-TOP = pathlib.Path(__file__).resolve().parent.parent
+TOP = pathlib.Path(__file__).resolve().parents[2]
 
 # The lines of the matrix that break most often: other code for a missing second CPU, for missing
 # counters, for other locks, for other scheduling classes. The rest is for the full tier.

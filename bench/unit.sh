@@ -33,7 +33,7 @@ collect() {
 	# The machine's output is an archive of what the collector made: it has no disk. Its messages
 	# are for this side, too, and go in there.
 	# shellcheck disable=SC2016  # the guest's shell expands it
-	setpriv --pdeathsig TERM "$top/bench/sim/machine" "${machine_options[@]}" --timeout "$timeout" --kernel "$image" \
+	setpriv --pdeathsig TERM "$top/sim/machine" "${machine_options[@]}" --timeout "$timeout" --kernel "$image" \
 		--seed "$seed" --pin "$cpu" --status "$out/.status-$unit" --log "$here/log" \
 		--add "$top/bench/$script" --add "$top/bench/switch.sh" -- \
 		env STEAL_SIM="$STEAL_SIM" STEAL_PROJECT="$STEAL_PROJECT" STEAL_SESSION="$unit-$label" sh -c '

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-TOP = pathlib.Path(__file__).resolve().parent.parent
+TOP = pathlib.Path(__file__).resolve().parents[2]
 
 
 def tracked():
@@ -29,11 +29,20 @@ def test_shellcheck(run):
     run("shellcheck", *scripts)
 
 
-@pytest.mark.parametrize("script", [p for p in shell_scripts() if p.name not in ("lib.sh", "switch.sh", "unit.sh", "pool.sh", "tree.sh", "guest-init", "run") and "guest" not in p.parts],
+@pytest.mark.parametrize("script", [p for p in shell_scripts() if p.name not in ("lib.sh", "switch.sh", "unit.sh", "pool.sh", "tree.sh", "init", "run") and "guest" not in p.parts],
                          ids=lambda p: str(p.relative_to(TOP)))
 def test_help(run, script):
     out = run(script, "--help").stdout
     assert out.startswith("Usage: "), out
+    assert "shellcheck" not in out, out
+
+
+def test_init_of_the_guest_refuses_a_host(run):
+    """As nobody, who could not do harm with it."""
+    assert not (TOP / "sim/guest/init").stat().st_mode & 0o111
+    done = run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "exec sh /dev/stdin --help", check=False,
+               cwd="/", stdin=(TOP / "sim/guest/init").open())
+    assert done.returncode == 2 and "PID 1 only" in done.stdout and len(done.stdout.splitlines()) == 1, done.stdout
 
 
 def test_every_file_names_its_license():

@@ -19,7 +19,7 @@ import numpy
 import pytest
 import scipy.stats
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 REPORT = TOP / "bench/report"
 QEMU = TOP / "tests/data/hackbench-qemu-2cpu.raw"
 SIM = TOP / "tests/data/report-sim.raw"
