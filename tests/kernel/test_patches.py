@@ -27,18 +27,21 @@ def test_prefix_builds_without_warning(run, top, series, count, arch, config):
 
 
 def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path):
-    """git am as the README has it, and quilt, on two pristine copies: the same files. With the extra patches, too."""
+    """git am and quilt, as the README has them, on two pristine copies: the same files. Then the extra patches, likewise."""
     version = re.search(r"^version=(.*)$", (top / "base").read_text(), re.M).group(1)
-    for name in ("am", "quilt", "extra"):
+    for name in ("am", "quilt"):
         run("git", "clone", "-q", "--shared", "--branch", f"v{version}", tree, tmp_path / name)
+    same = ["diff", "-r", "--exclude=.git", "--exclude=.pc", tmp_path / "am", tmp_path / "quilt"]
     ident = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
-    run("git", *ident, "am", "-q", *series, cwd=tmp_path / "am")
-    run(top / "scripts/apply", "--quilt", "--tree", tmp_path / "quilt")
-    run("diff", "-r", "--exclude=.git", "--exclude=.pc", tmp_path / "am", tmp_path / "quilt")
-    run("diff", "-r", "--exclude=.git", tmp_path / "am", tree)
-    run("git", *ident, "am", "-q", *extras, cwd=tmp_path / "am")
-    run(top / "scripts/apply", "--extra", "--quilt", "--tree", tmp_path / "extra")
-    run("diff", "-r", "--exclude=.git", "--exclude=.pc", tmp_path / "am", tmp_path / "extra")
+    for patches, directory in ((series, top / "patches"), (extras, top / "patches/extra")):
+        run("git", *ident, "am", "-q", *patches, cwd=tmp_path / "am")
+        file = top / "series" if patches is series else directory / "series"
+        # Each series has records of its own, as quilt wants one series a directory of records.
+        run("quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0", cwd=tmp_path / "quilt",
+            env={**os.environ, "QUILT_PATCHES": str(directory), "QUILT_SERIES": str(file), "QUILT_PC": f".pc/{directory.name}"})
+        run(*same)
+        if patches is series:
+            run("diff", "-r", "--exclude=.git", tmp_path / "am", tree)
 
 
 def test_checkpatch(run, tree, series, extras):
