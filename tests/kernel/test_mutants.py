@@ -106,10 +106,3 @@ def test_no_defect_is_found_where_there_is_none(what_is_said, extra_tree, check,
     good = {"no-memory": r"^allocations [1-9]", "behaves": r"^steal yes stolen [1-9]", "storm": rf"^round {re.escape(rounds)} seconds \d+ good$"}
     assert re.search(good.get(check.removeprefix("debug-"), r"^ *ok 1 "), said, re.M), said
     assert not re.search("|".join([*SIGNS.values(), r"^ *not ok ", "splats in the kernel log"]), said, re.M), said
-
-
-def test_table_has_them_all(top):
-    """Documentation/verification.rst says of each defect what catches it."""
-    text = (top / "Documentation/verification.rst").read_text()
-    table = dict(re.findall(r"^   \* - ``([a-z-]+)``\n(?:     - .*\n(?:       .*\n)*)     - ``(.*)``$", text, re.M))
-    assert table == {p.stem: re.search(r"^Check: (.*)$", p.read_text(), re.M)[1] for p in MUTANTS}
