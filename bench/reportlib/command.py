@@ -28,13 +28,13 @@ def usage() -> str:
     return "\n".join(line[2:] for line in lines[start:end])
 
 
-def arguments(words: list[str]) -> tuple[list[Path], Path]:
-    """The paths to read, and where to write, of [--out DIR] PATH..."""
+def arguments(words: list[str], columns: str) -> tuple[list[Path], Path]:
+    """The paths to read, and where to write, of [--out DIR] PATH...; --help prints the usage text and COLUMNS."""
     out, paths = "", []
     while words:
         word = words.pop(0)
         if word == "--help":
-            print(usage())
+            print(f"{usage()}\n\n{columns}")
             sys.exit(0)
         if word == "--out":
             out = words.pop(0) if words else ""

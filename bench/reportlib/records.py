@@ -104,6 +104,7 @@ class Run:
     """A run that counts, and its figures (see the top of the file)."""
 
     session: Session
+    pair: str
     groups: int
     side: str
     figures: dict[str, float]
@@ -254,7 +255,7 @@ def add_run(records: Records, record: Record, session: Session) -> None:
         raise ReportError(f"{record.where}: side '{side}' is not among the session's sides, "
                           f"{' '.join(session.sides)}; correct the line 'sides' of session {session.name}")
     try:
-        run = Run(session, int(record.get("groups")), side, run_figures(record, session.nodes))
+        run = Run(session, record.get("pair"), int(record.get("groups")), side, run_figures(record, session.nodes))
     except (ValueError, IndexError, StopIteration) as error:
         records.invalid += 1
         records.notes.append(f"{record.where}: run {record.get('number')} of session {record.session} "

@@ -2,14 +2,13 @@
 """The report's texts: the table, CSV, JSON, Go's benchmark format and HTML."""
 
 import base64
-import csv
 import html
-import io
 import json
 from typing import Optional, Sequence
 
 from . import stats
 from .records import FIGURES, Session
+from .tidy import csv_text
 from .summary import QEMU_WARNING, Row, Summary, row_figures, trace_figures
 
 COLUMNS = ("grps", "side", "time", "median interval", "%busy", "slice", "sched", "idle", "wake", "%find", "steal",
@@ -182,12 +181,8 @@ def table(summary: Summary) -> str:
 
 
 def summary_csv(summary: Summary) -> str:
-    text = io.StringIO()
     rows = [row_figures(row) for row in summary.rows]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
 def summary_json(summary: Summary) -> str:

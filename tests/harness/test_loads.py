@@ -519,7 +519,7 @@ def test_in_sim(sim_kernel, tmp_path):
     out = tmp_path / "out"
     stdout, _ = in_sim(sim_kernel, out, "--loads", "latency-1x fork-1.5x", "--runs", "2")
     assert {p.name for p in out.iterdir() if p.name[0] != "."} == {
-        "plan", "table.txt", "loads.csv", *(f"run-{load}-{n}.raw" for load in ("latency-1x", "fork-1.5x") for n in (1, 2))}
+        "plan", "table.txt", "loads.csv", "runs.csv", *(f"run-{load}-{n}.raw" for load in ("latency-1x", "fork-1.5x") for n in (1, 2))}
     assert stdout == (out / "table.txt").read_text() and "failed" not in stdout
     with open(out / "loads.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

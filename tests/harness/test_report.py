@@ -9,6 +9,7 @@ import json
 import math
 import random
 import re
+import statistics
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -25,7 +26,7 @@ QEMU = TOP / "tests/data/hackbench-qemu-2cpu.raw"
 SIM = TOP / "tests/data/report-sim.raw"
 
 sys.path.insert(0, str(TOP / "bench"))
-from reportlib import plots, records, stats, summary, texts, traces  # noqa: E402
+from reportlib import plots, records, stats, summary, texts, tidy, traces  # noqa: E402
 
 
 def report(*args, rc=0):
@@ -325,7 +326,7 @@ def test_default_directory_of_a_file(tmp_path):
     (tmp_path / "a.raw").write_text(raw({(1, "off"): BASE, (1, "on"): BASE}))
     report(tmp_path / "a.raw")
     assert sorted(path.name for path in (tmp_path / "a.raw.report").iterdir()) == [
-        "benchstat.txt", "counts.png", "report.html", "speedup.png", "summary.csv", "summary.json", "table.txt",
+        "benchstat.txt", "counts.png", "report.html", "runs.csv", "speedup.png", "summary.csv", "summary.json", "table.txt",
         "time.png"]
 
 
@@ -736,6 +737,42 @@ def test_wasted_idle_has_its_own_colour(simulated):
     image = matplotlib.image.imread(simulated[0] / "busy-1.png")
     assert 0.03 < share(image) < 0.12
     assert share(matplotlib.image.imread(simulated[0] / "time.png")) == 0
+
+
+def described(columns):
+    """The columns that a text for --help lists."""
+    return re.findall(r"^  (\w+)  ", columns, re.M)
+
+
+def test_runs_csv_of_loads(tmp_path):
+    """A row for each metric of a valid run, in the order of loads, pairs and sides; the numbers as measured."""
+    def run(pair, load, side, *metrics, status=0):
+        return "\n".join([f"begin run s1\npair {pair}\nload {load}\nside {side}\nexit {status}\nvalid yes",
+                          *(f"metric {metric}" for metric in metrics), "end run\n"])
+    (tmp_path / "a.raw").write_text(
+        "begin session s1\nsides off on\nend session\n" + run(2, "b-1", "on", "time s lower 0.12345678901") +
+        run(10, "b-1", "off", "time s lower 3") + run(1, "a-1", "off", "rate MB/s higher 5", "share % same 2.5") +
+        run(2, "b-1", "off", "time s lower 2") + run(1, "a-1", "on", "rate MB/s higher 7", status=1))
+    subprocess.run([TOP / "bench/loads-table", tmp_path], check=True, capture_output=True)
+    with (tmp_path / "runs.csv").open() as file:
+        header, *lines = csv.reader(file)
+    assert header == list(tidy.LOADS_COLUMNS) == described(tidy.LOADS)
+    assert [" ".join(line) for line in lines] == [
+        "s1 2 b-1 off time s lower 2.0", "s1 2 b-1 on time s lower 0.12345678901", "s1 10 b-1 off time s lower 3.0",
+        "s1 1 a-1 off rate MB/s higher 5.0", "s1 1 a-1 off share % same 2.5"]
+
+
+def test_runs_csv(simulated):
+    """A row for each run, from which the medians of summary.csv follow to the last digit."""
+    runs, summaries = (list(csv.DictReader((simulated[0] / name).read_text().splitlines())) for name in ("runs.csv", "summary.csv"))
+    assert list(runs[0]) == described(tidy.HACKBENCH)
+    assert len({(run["groups"], run["side"], run["pair"]) for run in runs}) == len(runs) == 20
+    for row in summaries:
+        of = [run for run in runs if (run["groups"], run["side"]) == (row["groups"], row["side"])]
+        for figure in records.FIGURES:
+            values = [float(run[tidy.UNITS.get(figure, figure)]) for run in of]
+            assert statistics.median(values) == float(row[figure]), (row, figure)
+    assert {run["across"] for run in runs} == {""}
 
 
 def test_summaries_say_the_same(simulated):
