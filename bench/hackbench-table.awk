@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Makes the table from the records that run-hackbench.sh writes; needs nothing but POSIX awk.
-# Usage: awk -f hackbench-table.awk [-v session=ID] RECORDS
+# Usage: awk -f hackbench-table.awk [-v same="KEY..."] [-v session=ID] RECORDS
+#
+# Sessions whose lines KEY are all the same share a table; without them each session has its own. run-hackbench.sh gives
+# the list in switch.sh.
 #
 # Every figure of a run is an average over the CPUs; the table shows the median over the runs.
 # From the cpu lines of /proc/schedstat (the same nine fields in versions 15, 16 and 17):
@@ -39,6 +42,7 @@ function begin(what, id) {
 		note("incomplete " rec " record before line " NR ": ignored")
 	rec = what
 	split("", v)
+	split("", all)
 	split("", cpus)
 	n = 0
 	id_of_rec = id
@@ -55,12 +59,11 @@ function finish(    i, c, busy, slices, sched, idle, wake, steal, find, window, 
 	if (rec == "session") {
 		for (i in v)
 			info[id_of_rec, i] = v[i]
-		# Sessions of the same comparison are shown together: an interrupted one and its rest.
 		key = ""
-		n = split("release version machine boot online hackbench hackbench_version sides side_features", same_in, " ")
+		n = split(same, same_in, " ")
 		for (i = 1; i <= n; i++)
-			key = key v[same_in[i]] SUBSEP
-		if (!("sides" in v) || !(key in comparison))
+			key = key all[same_in[i]] SUBSEP
+		if (!n || !("sides" in v) || !(key in comparison))
 			comparison[key] = id_of_rec
 		alias[id_of_rec] = comparison[key]
 		return
@@ -250,6 +253,7 @@ $1 == "before" || $1 == "after" {
 	sub(/^[^ ]* ?/, "")
 	if (!(key in v))
 		v[key] = $0
+	all[key] = all[key] $0 "\n"
 }
 
 END {

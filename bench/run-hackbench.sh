@@ -87,7 +87,7 @@ read_sides "${wanted:-off=NO_STEAL,on=STEAL}" "$only"
 if [ -n "$table" ]; then
 	[ ! -d "$table" ] || table=$table/runs.raw
 	[ -r "$table" ] || die "cannot read $table"
-	awk -f "$dir/hackbench-table.awk" "$table"
+	awk -v same="$same" -f "$dir/hackbench-table.awk" "$table"
 	exit
 fi
 
@@ -379,8 +379,7 @@ fi
 session=${STEAL_SESSION:-$(date -u +%Y%m%d-%H%M%S)-$$}
 describe >"$tmp/session"
 
-compare_sessions "$raw" "$tmp/session" \
-	'release|version|hackbench|hackbench_version|machine|boot|online|sides|side_features'
+compare_sessions "$raw" "$tmp/session"
 find_done "$raw" groups
 
 # shellcheck disable=SC2317 # to_do calls them
@@ -412,5 +411,5 @@ if [ -n "$trace" ]; then
 	done
 fi
 restore
-[ "$runs" -eq 0 ] || awk -f "$dir/hackbench-table.awk" "$raw" || bad=$((bad + 1))
+[ "$runs" -eq 0 ] || awk -v same="$same" -f "$dir/hackbench-table.awk" "$raw" || bad=$((bad + 1))
 [ $bad -eq 0 ] || die "$bad of $total runs failed or are not valid; see $raw"

@@ -444,7 +444,7 @@ one()
 
 session=${STEAL_SESSION:-$(date -u +%Y%m%d-%H%M%S)-$$}
 describe >"$tmp/session"
-compare_sessions "$raw" "$tmp/session" 'release|version|machine|boot|online|scale|sides|side_features'
+compare_sessions "$raw" "$tmp/session"
 find_done "$raw" load
 
 # shellcheck disable=SC2317 # to_do calls it

@@ -20,6 +20,10 @@ nl='
 '
 old_features='' mounted='' clock=''
 
+# The lines of a session record that are the same in all sessions of one comparison. compare_sessions, hackbench-table.awk and
+# reportlib/records.py use this list.
+same='release version machine boot online cpus llcs topology model sim hackbench hackbench_version scale sides side_features'
+
 say() { printf '%s: %s\n' "$prog" "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 wrong() { say "error: $*; see --help"; exit 2; }
@@ -208,15 +212,15 @@ describe_machine()
 	[ -z "${STEAL_SIM:-}" ] || echo "$STEAL_SIM" | sed 's/^/sim /'
 }
 
-# compare_sessions FILE SESSION KEYS: what FILE has of earlier calls must be of the same comparison on the same machine as
-# the session record in the file SESSION: the lines KEYS (an extended regular expression) must be the same.
+# compare_sessions FILE SESSION: stop if a session in FILE is not of the same comparison ($same) as the one in the file SESSION.
 compare_sessions()
 {
 	[ -s "$1" ] || return 0
+	keys="^($(echo "$same" | tr ' ' '|')) "
 	sed -n 's/^begin session //p' "$1" >"$tmp/sessions"
 	while read -r s; do
-		sed -n "/^begin session $s\$/,/^end session/p" "$1" | grep -E "^($3) " >"$tmp/theirs"
-		grep -E "^($3) " "$2" | diff "$tmp/theirs" - >"$tmp/differs" || {
+		sed -n "/^begin session $s\$/,/^end session/p" "$1" | grep -E "$keys" >"$tmp/theirs"
+		grep -E "$keys" "$2" | diff "$tmp/theirs" - >"$tmp/differs" || {
 			sed "s/^/$prog: /" "$tmp/differs" >&2
 			die "$1 has runs of another machine, kernel or comparison (see above: < there, > here); choose another --out"
 		}

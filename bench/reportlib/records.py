@@ -22,6 +22,7 @@ On machines of several NUMA nodes also, from the domain lines of /proc/schedstat
     pulled       wake-ups whose search for a CPU began at the waker's, the task having run on another node: wake_affine()
 """
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,9 @@ KINDS = ("session", "run", "host")
 SCHED_COUNT, SCHED_GOIDLE, TTWU_COUNT, RQ_CPU_TIME, PCOUNT = 3, 4, 5, 7, 9
 # The fields of a domain line of versions 15 to 17, counted from its end.
 TTWU_WAKE_REMOTE, TTWU_MOVE_AFFINE = -3, -2
+# The list of lines that are the same in all sessions of a comparison is here; of these, the lines on a kernel.
+SWITCH = Path(__file__).resolve().parents[1] / "switch.sh"
+OF_KERNEL = ["release", "version"]
 CPU_MASK = re.compile("[0-9a-f]+(,[0-9a-f]+)*")
 
 
@@ -68,14 +72,19 @@ class Session:
     name: str
     where: str
     record: Optional[Record] = None
+    # The sides that have runs, valid or not.
+    ran: set[str] = field(default_factory=set)
 
     def get(self, key: str, default: str = "") -> str:
         return self.record.get(key, default) if self.record else default
 
+    def lines(self, key: str) -> list[str]:
+        """All lines KEY, without KEY."""
+        return self.record.fields.get(key, []) if self.record else []
+
     def pairs(self, key: str) -> dict[str, str]:
         """The lines `KEY NAME VALUE` as {NAME: VALUE}."""
-        lines = self.record.fields.get(key, []) if self.record else []
-        return dict(line.partition(" ")[::2] for line in lines)
+        return dict(line.partition(" ")[::2] for line in self.lines(key))
 
     @property
     def sides(self) -> list[str]:
@@ -86,7 +95,7 @@ class Session:
     def topology(self) -> dict[int, dict[str, str]]:
         """For each CPU its package, core, threads, llc and node."""
         cpus = {}
-        for line in self.record.fields.get("topology", []) if self.record else []:
+        for line in self.lines("topology"):
             words = line.split()
             if len(words) < 2 or len(words) % 2 or words[0] != "cpu" or not words[1].isdigit():
                 raise ReportError(f"{self.where}: not understood: topology {line}; mend or remove the line")
@@ -245,15 +254,22 @@ def run_figures(record: Record, nodes: dict[int, str]) -> dict[str, float]:
     return figures
 
 
-def add_run(records: Records, record: Record, session: Session) -> None:
-    """Adds the run of a record, or counts why it is not used."""
-    if record.get("exit") != "0":
-        records.failed += 1
-        return
+def side_of(record: Record, session: Session) -> str:
+    """The side of a run; the session notes it."""
     side = record.get("side")
     if side not in session.sides:
         raise ReportError(f"{record.where}: side '{side}' is not among the session's sides, "
                           f"{' '.join(session.sides)}; correct the line 'sides' of session {session.name}")
+    session.ran.add(side)
+    return side
+
+
+def add_run(records: Records, record: Record, session: Session) -> None:
+    """Adds the run of a record, or counts why it is not used."""
+    side = side_of(record, session)
+    if record.get("exit") != "0":
+        records.failed += 1
+        return
     try:
         run = Run(session, record.get("pair"), int(record.get("groups")), side, run_figures(record, session.nodes))
     except (ValueError, IndexError, StopIteration) as error:
@@ -301,23 +317,23 @@ def load(paths: list[Path]) -> Records:
     return records
 
 
-def compared(session: Session) -> dict[str, str]:
-    """What must be the same in all sessions of a report."""
-    same = {key: session.get(key) for key in ("cpus", "llcs", "machine", "hackbench")}
-    same["sides"] = " ".join(session.sides)
-    same["topology"] = ", ".join(session.record.fields.get("topology", [])) if session.record else ""
-    sim = session.pairs("sim")
-    for key in ("topology", "quantum_ns", "ips", "idle_exit_ns"):
-        same["sim " + key] = sim.get(key, "")
-    return same
+def compare_sessions(first: Session, other: Session, keys: list[str]) -> None:
+    """Refuses a session whose lines KEYS are not those of the first."""
+    for key in keys:
+        ours, theirs = first.lines(key), other.lines(key)
+        for line, expected in itertools.zip_longest(theirs, ours, fillvalue=""):
+            if line != expected:
+                raise ReportError(f"{other.where}: session {other.name} has {key} '{line}', but session {first.name} "
+                                  f"({first.where}) has '{expected}'; they are different comparisons: use separate calls")
 
 
 def check_same(sessions: list[Session]) -> None:
-    """Refuses sessions that are no repetitions of the same comparison."""
+    """Refuses sessions that are not of the same comparison. The sides may have different kernels, each side one."""
+    found = re.search("^same='(.*)'$", SWITCH.read_text(), re.MULTILINE)
+    same = [key for key in found[1].split() if key not in OF_KERNEL]
     for session in sessions[1:]:
-        first = compared(sessions[0])
-        for key, value in compared(session).items():
-            if value != first[key]:
-                raise ReportError(
-                    f"{session.where}: session {session.name} has {key} '{value}', but session {sessions[0].name} "
-                    f"({sessions[0].where}) has '{first[key]}'; make a report for each of them")
+        compare_sessions(sessions[0], session, same)
+    first: dict[str, Session] = {}
+    for session in sessions:
+        for side in sorted(session.ran):
+            compare_sessions(first.setdefault(side, session), session, OF_KERNEL)

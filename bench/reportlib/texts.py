@@ -132,11 +132,6 @@ def repetition_notes(summary: Summary) -> list[str]:
         where = ", ".join(f"{row.groups} {row.side}" for row in constant)
         notes.append(f"all runs took the same time ({where}): such repetitions show no chance variation, so that p "
                      "and intervals say nothing about other starts of the machine")
-    for side in summary.sides:
-        kernels = {f"{run.session.get('release')} {run.session.get('version')}".strip()
-                   for run in summary.records.runs if run.side == side}
-        if len(kernels) > 1:
-            notes.append(f"side {side}: runs of several kernels are pooled: {'; '.join(sorted(kernels))}")
     return notes
 
 
