@@ -1,31 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes the table from the records that run-hackbench.sh writes; needs nothing but POSIX awk.
+# Makes the table from the records of run-hackbench.sh; needs POSIX awk only.
 # Usage: awk -f hackbench-table.awk [-v same="KEY..."] [-v session=ID] RECORDS
 #
-# Sessions whose lines KEY are all the same share a table; without them each session has its own. run-hackbench.sh gives
-# the list in switch.sh.
+# Sessions with the same lines KEY share a table; without -v same each session has its own. run-hackbench.sh passes the list of
+# switch.sh.
 #
-# Every figure of a run is an average over the CPUs; the table shows the median over the runs.
+# A figure of a run is an average over the CPUs; the table shows the median of the runs.
 # From the cpu lines of /proc/schedstat (the same nine fields in versions 15, 16 and 17):
 #
 #	3 sched_count	schedule() called			-> sched
-#	4 sched_goidle	of these, the CPU went idle		-> idle
-#	5 ttwu_count	wake-ups				-> wake
-#	7 rq_cpu_time	ns that tasks ran			-> %busy, slice
+#	4 sched_goidle	schedule() made the CPU idle		-> idle
+#	5 ttwu_count	wakeups					-> wake
+#	7 rq_cpu_time	ns in which tasks ran			-> %busy, slice
 #	9 pcount	time slices				-> slice
 #
-# and from the cpu lines of sched/idle_search: steals, failed attempts, ns in the newly-idle
-# balance, ns in stealing.
+# and from the cpu lines of sched/idle_search: steals, failed attempts, ns in newly idle balancing,
+# ns in stealing.
 #
-# The kernel overstates rq_cpu_time: a task that is preempted when it has already set its state to
-# sleep is not seen to arrive when it runs again, so that its wait counts as running
-# (sched_info_depart() and sched_info_arrive()). Where that happens a lot, as on slow emulated
-# CPUs, %busy exceeds 100; it is shown as it comes out.
+# The kernel overstates rq_cpu_time: for a task that is preempted after it set its state to sleep,
+# the kernel misses the start of the next run, and counts the wait as running time
+# (sched_info_depart() and sched_info_arrive()). If this is frequent, as on slow emulated CPUs,
+# %busy exceeds 100. The table shows it unchanged.
 #
-# awk counts in doubles. Nanoseconds above 2^53 (104 days of them) lose their lowest bits, so that
-# a difference may be off by a few ns: nothing here is that fine.
-# Numbers are printed with %.0f because %d is 32 bits wide in some awks.
+# awk computes in doubles. Nanoseconds above 2^53 (104 days) lose their lowest bits; a difference may
+# be wrong by a few ns, which does not matter here.
+# Numbers are printed with %.0f because %d has 32 bits in some awks.
 
 function note(text) {
 	print "hackbench-table: " text | "cat 1>&2"
@@ -52,7 +52,7 @@ function begin(what, id) {
 	}
 }
 
-# The record is complete: keep what the table needs.
+# The record is complete: keep the values for the table.
 function finish(    i, c, busy, slices, sched, idle, wake, steal, find, window, side, key, why) {
 	if (rec == "host")
 		return
@@ -123,7 +123,7 @@ function finish(    i, c, busy, slices, sched, idle, wake, steal, find, window, 
 	}
 }
 
-# sort(key, name): the values of all runs into s[1..], smallest first; 0 if a run has none.
+# sort(key, name): the values of all runs to s[1..], smallest first; returns 0 if a run has none.
 function sort(key, name,    i, j, x) {
 	split("", s)
 	for (i = 1; i <= runs[key]; i++) {
@@ -189,7 +189,7 @@ function table(id,    i, j, n, side) {
 		print "patches:   " info[id, "project"]
 		print "schedstat: version " info[id, "schedstat"] "; session " id
 	} else {
-		print "session " id " (its description is missing)"
+		print "session " id " (without description)"
 	}
 	printf "%4s %" width "s %9s %6s %7s %8s %8s %8s %6s %7s %8s %5s %17s %7s\n", "grps", "side", "time",
 		"%busy", "slice", "sched", "idle", "wake", "%find", "steal", "%speedup", "runs", "min-max", "overlap"
@@ -198,7 +198,7 @@ function table(id,    i, j, n, side) {
 			row(id, group[id, i], side[j], side[1])
 	}
 	if (above)
-		print "%busy above 100: the kernel counts some waiting as running; see hackbench-table.awk"
+		print "%busy above 100: the kernel counts some waiting time as running; see hackbench-table.awk"
 	if (failed[id])
 		print "failed runs, not in the table: " failed[id]
 	if (invalid[id])

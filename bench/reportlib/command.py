@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the commands beside this directory have in common: arguments, messages and writing their files."""
+"""Arguments, messages and output files of the commands beside this directory."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ def wrong(text: str) -> NoReturn:
 
 
 def usage() -> str:
-    """The comment at the top of the program from Usage: on."""
+    """The comment at the top of the program, from Usage: on."""
     lines = PROGRAM.read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("# Usage:"))
     end = next(i for i in range(start, len(lines)) if not lines[i].startswith("#"))
@@ -29,7 +29,7 @@ def usage() -> str:
 
 
 def arguments(words: list[str], columns: str) -> tuple[list[Path], Path]:
-    """The paths to read, and where to write, of [--out DIR] PATH...; --help prints the usage text and COLUMNS."""
+    """Parses [--out DIR] PATH...: the paths and the output directory. --help prints the usage text and COLUMNS."""
     out, paths = "", []
     while words:
         word = words.pop(0)
@@ -53,7 +53,7 @@ def arguments(words: list[str], columns: str) -> tuple[list[Path], Path]:
 
 
 def write(out: Path, files: dict[str, bytes]) -> None:
-    """Writes all files under other names first, so that none is ever there in part."""
+    """Writes all files under temporary names and then renames them, so that no file is ever incomplete."""
     temporary = {name: out / f".{name}.{os.getpid()}" for name in files}
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The report's plots, as PNG. Colours are Okabe and Ito's, which colour-blind people can tell apart."""
+"""The plots of the report, as PNG. The colours are those of Okabe and Ito, which colour-blind people can distinguish."""
 
 import io
 from typing import Callable, Optional
@@ -20,7 +20,7 @@ DPI = 150
 SIDES = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = "osD^vP*"
 VERDICTS = {"GAIN": "#0072B2", "LOSS": "#D55E00", "same?": "#777777", "-": "#777777"}
-BUSY, WAITING_FOR_NOBODY, WASTED, UNKNOWN = "#33476b", "#dbe7f3", "#ff4d00", "#b5aa99"
+BUSY, NOTHING_WAITS, WASTED, UNKNOWN = "#33476b", "#dbe7f3", "#ff4d00", "#b5aa99"
 
 
 def png(figure: Figure) -> bytes:
@@ -31,12 +31,12 @@ def png(figure: Figure) -> bytes:
 
 
 def machine(summary: Summary) -> str:
-    """The machine in a line, with what is to be known about its times."""
+    """The machine in a line, and what its times mean."""
     text = f"{summary.distinct('cpus')} CPUs, LLCs: {summary.distinct('llcs')}{summary.known_model}"
     if "topology" in summary.sim:
         text += f" ({summary.sim['topology']})"
     if summary.timing_caveat == QEMU_WARNING:
-        return text + "\nemulated: the times say nothing, the counts do"
+        return text + "\nemulated: the times mean nothing, the counts are valid"
     return text + (f"\n{summary.timing_caveat}" if summary.timing_caveat else "")
 
 
@@ -48,7 +48,7 @@ def new_figure(summary: Summary, what: str, panels: int, width: float = 10) -> t
 
 def by_groups(axes: Axes, summary: Summary, label: str, values: Callable[[Row], list[float]],
               median: Callable[[Row], Optional[float]], dots: str = "runs") -> None:
-    """A value by groups: for each side the runs as dots, the medians as larger marks with a line."""
+    """A value by groups, for each side: a dot for each run, and larger marks with a line for the medians."""
     groups = sorted({row.groups for row in summary.rows if median(row) is not None}) or summary.groups
     width = 0.6 / len(summary.sides)
     for number, side in enumerate(summary.sides):
@@ -76,43 +76,43 @@ def figure_panel(axes: Axes, summary: Summary, label: str, figure: str) -> None:
 
 
 def time_plot(summary: Summary) -> bytes:
-    figure, (left, right) = new_figure(summary, f"Time and busy share of {summary.distinct('hackbench')}", 2)
+    figure, (left, right) = new_figure(summary, f"Time and busy CPUs of {summary.distinct('hackbench')}", 2)
     figure_panel(left, summary, "time (s)", "time")
     figure_panel(right, summary, "CPUs busy (% of the time)", "busy")
     return png(figure)
 
 
 def counts_plot(summary: Summary) -> bytes:
-    figure, axes = new_figure(summary, f"What the scheduler did in {summary.distinct('hackbench')}", 3, 14)
-    for panel, (label, name) in zip(axes, (("tasks stolen per CPU", "steal"), ("wake-ups per CPU", "wake"),
+    figure, axes = new_figure(summary, f"Scheduler counts of {summary.distinct('hackbench')}", 3, 14)
+    for panel, (label, name) in zip(axes, (("tasks stolen per CPU", "steal"), ("wakeups per CPU", "wake"),
                                            ("idle entries per CPU", "idle"))):
         figure_panel(panel, summary, label, name)
     return png(figure)
 
 
 def traced_command(traces: list[Trace], groups: str) -> str:
-    """What ran while it was traced; usually fewer loops than in the runs of the table."""
+    """The traced command; it usually has fewer loops than the runs of the table."""
     loops = "; ".join(dict.fromkeys(trace.header.get("loops", "unknown") for trace in traces))
     return f"hackbench -g {groups} -l {loops}, traced"
 
 
 def wasted_plot(summary: Summary) -> bytes:
     figure, (axes,) = new_figure(
-        summary, f"Idle although a task waits in the LLC, {traced_command(summary.traces, 'GROUPS')}", 1, 8)
-    by_groups(axes, summary, "wasted idle (% of CPUs x time)", lambda row: [trace.wasted for trace in row.traces],
+        summary, f"CPUs idle while a task waits in the LLC, {traced_command(summary.traces, 'GROUPS')}", 1, 8)
+    by_groups(axes, summary, "wasted idle (% of CPU time)", lambda row: [trace.wasted for trace in row.traces],
               lambda row: row.wasted, "traces")
     return png(figure)
 
 
 def run_speedups(summary: Summary, row: Row) -> list[float]:
-    """Each run's speedup (%) against the baseline's median."""
+    """The speedup of each run (%) against the median of the baseline."""
     base = next(other.median("time") for other in summary.rows
                 if (other.groups, other.side) == (row.groups, summary.sides[0]))
     return [100 * (base / time - 1) for time in row.values("time")]
 
 
 def speedup_plot(summary: Summary) -> bytes:
-    """The speedups with their intervals, the verdict written beside each."""
+    """The speedups with their intervals and verdicts."""
     base, *others = summary.sides
     figure, (axes,) = new_figure(summary, f"Speedup against {base} in {summary.distinct('hackbench')}", 1, 10)
     groups, width = summary.groups, 0.7 / len(others)
@@ -135,7 +135,7 @@ def speedup_plot(summary: Summary) -> bytes:
     axes.set_xlim(-0.5, len(groups) - 0.5)
     axes.margins(y=0.25)
     axes.set_xlabel("hackbench groups (40 tasks each)")
-    axes.set_ylabel("speedup (%); below 0: loss")
+    axes.set_ylabel("speedup (%); below 0: slower")
     axes.grid(axis="y", alpha=0.3)
     for number, side in enumerate(others):
         axes.plot([], [], MARKERS[number % len(MARKERS)], color="#444444", label=side)
@@ -144,17 +144,17 @@ def speedup_plot(summary: Summary) -> bytes:
 
 
 def blend(shares: Raster) -> numpy.ndarray:
-    """The mix of colours of each cell; what is after the end of the run is white."""
+    """The mixed colour of each cell; white after the end of the run."""
     known = shares.busy + shares.idle + shares.wasted
     over = numpy.clip(1 - known - shares.unknown, 0, 1)
-    layers = ((shares.busy, BUSY), (shares.idle, WAITING_FOR_NOBODY), (shares.wasted, WASTED),
+    layers = ((shares.busy, BUSY), (shares.idle, NOTHING_WAITS), (shares.wasted, WASTED),
               (shares.unknown, UNKNOWN), (over, "white"))
     mix = sum(share[..., None] * numpy.array(matplotlib.colors.to_rgb(colour)) for share, colour in layers)
     return numpy.clip(mix, 0, 1)
 
 
 def busy_panel(axes: Axes, trace: Trace, seconds: float) -> None:
-    """One trace: a line of cells for each CPU, those of an LLC together."""
+    """One trace: a line of cells for each CPU, ordered by LLC."""
     cpus = sum(map(len, trace.llcs))
     axes.imshow(blend(raster(trace, 1600, seconds)), aspect="auto", interpolation="nearest",
                 extent=(0, seconds, cpus, 0))
@@ -169,23 +169,23 @@ def busy_panel(axes: Axes, trace: Trace, seconds: float) -> None:
     axes.set_yticks(ticks[::step], labels[::step], fontsize=7)
     axes.set_ylabel(f"{cpus} CPUs, one line each")
     axes.set_title(f"side {trace.side}: busy {100 - trace.idle - trace.unknown:.1f} %, idle {trace.idle:.1f} %, "
-                   f"of it wasted {trace.wasted:.2f} % of CPUs x time", fontsize=10, loc="left")
+                   f"wasted {trace.wasted:.2f} % of CPU time", fontsize=10, loc="left")
 
 
 def busy_plot(summary: Summary, groups: int) -> bytes:
-    """All traces of one number of groups above each other, on the same time axis."""
+    """The traces of one number of groups, with a common time axis."""
     traces = [trace for trace in summary.traces if trace.groups == groups]
     seconds = max(trace.seconds for trace in traces)
     height = min(6.0, max(2.2, 0.025 * summary.cpus + 1.2))
     figure, axes = plt.subplots(len(traces), 1, figsize=(12, 1.8 + height * len(traces)), layout="constrained",
                                 squeeze=False, sharex=True)
-    figure.suptitle(f"What each CPU does in {traced_command(traces, str(groups))}\n{machine(summary)}", fontsize=11)
+    figure.suptitle(f"State of each CPU in {traced_command(traces, str(groups))}\n{machine(summary)}", fontsize=11)
     for panel, trace in zip(axes[:, 0], traces):
         busy_panel(panel, trace, seconds)
     axes[-1, 0].set_xlabel("time since the start of the run (s)")
     axes[-1, 0].legend(handles=[Patch(facecolor=colour, edgecolor="#888888", label=label) for colour, label in (
-        (BUSY, "busy"), (WAITING_FOR_NOBODY, "idle, nobody waits in the LLC"),
-        (WASTED, "idle, a task waits in the LLC (wasted)"), (UNKNOWN, "not known (never switches)"))],
+        (BUSY, "busy"), (NOTHING_WAITS, "idle, no task waits in the LLC"),
+        (WASTED, "idle, a task waits in the LLC (wasted)"), (UNKNOWN, "unknown (no switch in the trace)"))],
         loc="upper center", bbox_to_anchor=(0.5, -0.55 / height), ncols=4, fontsize=9)
     return png(figure)
 

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 """Reads the raw records that run-hackbench.sh writes.
 
-A record is what stands between `begin KIND SESSION` and `end KIND`. What a run's figures mean is
-defined in hackbench-table.awk; they are computed here in the same way. Each is an average over the
-CPUs:
+A record is the lines between `begin KIND SESSION` and `end KIND`. hackbench-table.awk defines the figures of a run; this file
+computes them in the same way. Each is an average over the CPUs:
 
     time   s     as hackbench prints it
-    busy   %     share of the window in which tasks ran (may exceed 100, see hackbench-table.awk)
-    slice  ms    average time slice
+    busy   %     share of the run in which tasks ran (may exceed 100, see hackbench-table.awk)
+    slice  ms    mean time slice
     sched        calls of schedule()
-    idle         of these, how many found nothing to run
-    wake         wake-ups
-    find   %     share of the window spent in the newly-idle balance and in stealing
-    steal        tasks stolen
+    idle         calls of schedule() that found no task
+    wake         wakeups
+    find   %     share of the run spent in newly idle balancing and in stealing
+    steal        stolen tasks
 
-slice is missing in a run without time slices, find and steal in one whose kernel has no idle_search.
+A run without time slices has no slice. A kernel without idle_search has no find and no steal.
 
-On machines of several NUMA nodes also, from the domain lines of /proc/schedstat:
+On machines with several NUMA nodes also, from the domain lines of /proc/schedstat:
 
-    across       wake-ups of a task onto a CPU of another node than the waker's
-    pulled       wake-ups whose search for a CPU began at the waker's, the task having run on another node: wake_affine()
+    across       wakeups onto a CPU of another node than the waker's
+    pulled       wakeups of a task that last ran on another node, for which wake_affine() starts the search at the waker's CPU
 """
 
 import itertools
@@ -43,12 +42,12 @@ CPU_MASK = re.compile("[0-9a-f]+(,[0-9a-f]+)*")
 
 
 class ReportError(Exception):
-    """Something that makes a report impossible; its text names the file and the way out."""
+    """Prevents a report; the text names the file and what to do."""
 
 
 @dataclass
 class Record:
-    """One record as it stands in the file: its lines by their first word."""
+    """A record of the file: its lines by their first word."""
 
     kind: str
     session: str
@@ -67,7 +66,7 @@ class Record:
 
 @dataclass
 class Session:
-    """A call of the collector: what it says about the machine. Without record, it is missing."""
+    """A call of the collector: its description of the machine. None if the file has no description."""
 
     name: str
     where: str
@@ -98,7 +97,7 @@ class Session:
         for line in self.lines("topology"):
             words = line.split()
             if len(words) < 2 or len(words) % 2 or words[0] != "cpu" or not words[1].isdigit():
-                raise ReportError(f"{self.where}: not understood: topology {line}; mend or remove the line")
+                raise ReportError(f"{self.where}: invalid line: topology {line}; correct or remove it")
             cpus[int(words[1])] = dict(zip(words[2::2], words[3::2]))
         return cpus
 
@@ -110,7 +109,7 @@ class Session:
 
 @dataclass
 class Run:
-    """A run that counts, and its figures (see the top of the file)."""
+    """A valid run and its figures (see the top of the file)."""
 
     session: Session
     pair: str
@@ -121,7 +120,7 @@ class Run:
 
 @dataclass
 class Records:
-    """What the files hold."""
+    """The content of the files."""
 
     sessions: list[Session] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -129,13 +128,13 @@ class Records:
     invalid: int = 0
     virtual_seconds: float = 0.0
     host_seconds: float = 0.0
-    # The time of all simulated CPUs together in which they executed.
+    # The time in which the simulated CPUs executed, summed over the CPUs.
     busy_seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
 
 def read_records(path: Path, notes: list[str]) -> list[Record]:
-    """The complete records of a file; what is not complete is noted."""
+    """The complete records of a file; incomplete ones are noted."""
     try:
         lines = path.read_text(errors="replace").split("\n")
     except OSError as error:
@@ -169,9 +168,9 @@ def read_records(path: Path, notes: list[str]) -> list[Record]:
 
 @dataclass
 class Snapshot:
-    """The counters before or after a run: ns of the clock, and by CPU what schedstat and idle_search count.
+    """The counters before or after a run: the clock in ns, and the counters of schedstat and idle_search by CPU.
 
-    domains: by CPU and domain, a bit for each CPU of the domain, and the counters of wake-ups there.
+    domains: by CPU and domain, a bit for each CPU of the domain, and its counters of wakeups.
     """
 
     clock: int = 0
@@ -182,7 +181,7 @@ class Snapshot:
 
 
 def read_snapshot(lines: list[str]) -> Snapshot:
-    """From a run's lines `before` or `after`. Raises ValueError, with a text, where they are wrong."""
+    """From the lines `before` or `after` of a run. Raises ValueError, with a text, for wrong lines."""
     snapshot, cpu = Snapshot(), ""
     for line in lines:
         words = line.split()
@@ -194,7 +193,7 @@ def read_snapshot(lines: list[str]) -> Snapshot:
             snapshot.schedstat[words[1]] = [int(word) for word in words[2:]]
             cpu = words[1]
         elif words[:1] == ["schedstat"] and words[1][:6] == "domain":
-            # Since version 17 the domain's name stands before the mask.
+            # Since version 17 the name of the domain is before the mask.
             mask = next(word for word in words[2:4] if CPU_MASK.fullmatch(word))
             snapshot.domains[cpu, words[1]] = (int(mask.replace(",", ""), 16), int(words[TTWU_WAKE_REMOTE]),
                                                int(words[TTWU_MOVE_AFFINE]))
@@ -211,7 +210,7 @@ def wrapped(difference: int) -> int:
 
 
 def node_figures(before: Snapshot, after: Snapshot, nodes: dict[int, str]) -> dict[str, int]:
-    """across and pulled, of all CPUs together. A wake-up counts in the smallest domain that has both CPUs."""
+    """across and pulled, summed over the CPUs. A wakeup counts in the smallest domain that has both CPUs."""
     across = pulled = 0
     for key, (mask, remote, affine) in after.domains.items():
         if len({node for cpu, node in nodes.items() if mask >> cpu & 1}) > 1:
@@ -222,7 +221,7 @@ def node_figures(before: Snapshot, after: Snapshot, nodes: dict[int, str]) -> di
 
 
 def run_figures(record: Record, nodes: dict[int, str]) -> dict[str, float]:
-    """The figures of a run; nodes are those of the CPUs. Raises ValueError, with a text, for one that is not valid."""
+    """The figures of a run; NODES has the node of each CPU. Raises ValueError, with a text, if the run is not valid."""
     if record.get("valid") != "yes":
         raise ValueError(record.get("valid") or "it does not say that it is valid")
     before, after = (read_snapshot(record.fields.get(key, [])) for key in ("before", "after"))
@@ -265,7 +264,7 @@ def side_of(record: Record, session: Session) -> str:
 
 
 def add_run(records: Records, record: Record, session: Session) -> None:
-    """Adds the run of a record, or counts why it is not used."""
+    """Adds the run of a record, or counts it as failed or not valid."""
     side = side_of(record, session)
     if record.get("exit") != "0":
         records.failed += 1
@@ -281,7 +280,7 @@ def add_run(records: Records, record: Record, session: Session) -> None:
 
 
 def add_host(records: Records, record: Record) -> None:
-    """Adds what a simulated machine cost its host."""
+    """Adds the host's time for a simulated machine."""
     try:
         virtual, host = float(record.get("virtual_seconds")), float(record.get("host_seconds"))
         busy = float(record.get("busy_seconds", "0"))
@@ -294,8 +293,8 @@ def add_host(records: Records, record: Record) -> None:
 
 
 def load(paths: list[Path]) -> Records:
-    """Reads raw files. Boots of a simulated machine may well use the same names of sessions again, so
-    that a name stands for the last session of that name in its own file only."""
+    """Reads raw files. Several boots of a simulated machine may use the same session name. So a name means the last session of
+    that name in the same file."""
     records = Records()
     seen: dict[str, Path] = {}
     for path in paths:
@@ -310,7 +309,7 @@ def load(paths: list[Path]) -> Records:
                 records.sessions.append(session)
                 if seen.setdefault(record.session, path) != path:
                     records.notes.append(f"{record.where}: session {record.session} is also in "
-                                         f"{seen[record.session]}: the runs of both are used")
+                                         f"{seen[record.session]}: both are used")
             if record.kind == "run":
                 add_run(records, record, known[record.session])
     check_same(records.sessions)

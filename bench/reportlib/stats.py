@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Medians, intervals and the test of whether two sides differ.
 
-The test is Mann and Whitney's, two-sided: it uses the order of the times only. It is exact, also with
-ties (then given the ties), up to EXACT_PAIRS pairs of runs. The interval of the speedup is the set of
-factors by which the times of one side may be multiplied without the test telling the sides apart, so
-that it has no speedup of 0 inside just where p is below ALPHA. The median's is one of order statistics.
+The test is the two-sided Mann-Whitney test. It uses the order of the times only. Up to EXACT_PAIRS pairs of runs it is exact,
+also with ties. The interval of the speedup has all factors f for which the test finds no significant difference between the
+times of the baseline and f times those of the other side. So a speedup of 0 is outside the interval exactly if p is below ALPHA.
+The interval of a median is one of order statistics.
 """
 
 import functools
@@ -17,13 +17,13 @@ import scipy.stats
 
 ALPHA = 0.05
 EXACT_PAIRS = 2500
-# Logarithms of times that differ by less than this are equal: they come from decimals of a few digits.
+# Logarithms of times that differ by less than this are equal: the times have a few digits only.
 TIE = 1e-11
 
 
 @dataclass
 class Interval:
-    """LOW to HIGH with CONFIDENCE (0 to 1) that it has the true value."""
+    """LOW to HIGH has the true value with CONFIDENCE (0 to 1)."""
 
     low: float
     high: float
@@ -32,8 +32,8 @@ class Interval:
 
 @dataclass
 class Comparison:
-    """A side against the baseline: %speedup, its interval (%), and p; None where it cannot be told. GAIN
-    says whether the new side's times rank lower."""
+    """A side against the baseline: %speedup, its interval (%), and p; None if there are too few runs. GAIN: the times of the
+    side rank lower."""
 
     speedup: Optional[float]
     interval: Optional[Interval]
@@ -54,7 +54,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def median_interval(values: Sequence[float]) -> Optional[Interval]:
-    """The narrowest interval of order statistics with 95 %, or the range where that has less."""
+    """The narrowest interval of order statistics with at least 95 %, or the whole range if there is none."""
     n = len(values)
     if n < 2:
         return None
@@ -64,7 +64,7 @@ def median_interval(values: Sequence[float]) -> Optional[Interval]:
 
 
 def doubled_ranks(values: Sequence[float]) -> list[int]:
-    """Twice the rank of each value, from 1; equal ones share the mean of their ranks."""
+    """Twice the rank of each value, from 1; equal values have the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0] * len(values)
     start = 0
@@ -78,7 +78,7 @@ def doubled_ranks(values: Sequence[float]) -> list[int]:
 
 @functools.lru_cache(maxsize=4096)
 def rank_sums(ranks: tuple[int, ...], n: int) -> numpy.ndarray:
-    """The probability of each sum of N of the RANKS if all choices are equally likely."""
+    """The probability of each sum of N of the RANKS, if all choices of N have the same probability."""
     ways = numpy.zeros((n + 1, sum(ranks) + 1))
     ways[0, 0] = 1
     for rank in ranks:
@@ -104,12 +104,12 @@ def p_value(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def smallest_p(n: int, m: int) -> float:
-    """The smallest two-sided p that N and M runs can have."""
+    """The smallest two-sided p that is possible with N and M runs."""
     return 2 / math.comb(n + m, n)
 
 
 def nominal_confidence(n: int, m: int) -> float:
-    """The confidence of shift_interval() where there are no ties."""
+    """The confidence of shift_interval() without ties."""
     if n * m > EXACT_PAIRS:
         return 1 - ALPHA
     tail = numpy.cumsum(rank_sums(tuple(range(2, 2 * (n + m) + 1, 2)), n)) * 2
@@ -117,8 +117,8 @@ def nominal_confidence(n: int, m: int) -> float:
 
 
 def shift_interval(base: Sequence[float], new: Sequence[float]) -> Interval:
-    """The shifts of NEW upwards that leave it indistinguishable from BASE. Where the runs are so few that no
-    shift can be told apart, those that leave the two overlapping."""
+    """The shifts of NEW upwards for which the test finds no significant difference from BASE. With so few runs that p is never
+    significant: the shifts for which NEW and BASE overlap."""
     differences = sorted(x - y for x in base for y in new)
     points = [differences[0]] + [b for a, b in zip(differences, differences[1:]) if b - a > TIE]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Puts runs and traces of each side and number of groups together and compares the sides."""
+"""Collects the runs and traces of each side and number of groups, and compares the sides."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +9,8 @@ from . import stats
 from .records import FIGURES, NODE_FIGURES, Records, ReportError, Run, Session
 from .traces import NAME, Trace, analyse
 
-QEMU_WARNING = ("QEMU (TCG) guest: idle CPUs lend their host core to busy ones, so time and %speedup say "
-                "nothing here; the counts do.")
+QEMU_WARNING = ("QEMU (TCG) guest: time and %speedup mean nothing, because busy CPUs get the host time of idle ones. The counts are "
+                "valid.")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass
 class Summary:
-    """All that a report shows."""
+    """The content of a report."""
 
     records: Records
     sides: list[str]
@@ -64,13 +64,13 @@ class Summary:
         return [row for row in self.rows if row.comparison and row.comparison.p is not None]
 
     def distinct(self, *keys: str) -> str:
-        """What the sessions say about KEYS, each different answer once."""
+        """The values of KEYS in the sessions, each value once."""
         said = [" ".join(session.get(key, "unknown") for key in keys) for session in self.records.sessions]
         return "; ".join(dict.fromkeys(said))
 
     @property
     def known_model(self) -> str:
-        """The model of the CPUs after a comma; empty if the machine does not tell it."""
+        """The model of the CPUs after a comma; empty if it is unknown."""
         model = self.distinct("model")
         return "" if model == "unknown" else ", " + model
 
@@ -85,13 +85,13 @@ class Summary:
 
     @property
     def cpus(self) -> int:
-        """0 if no session says it."""
+        """0 if unknown."""
         cpus = self.records.sessions[0].get("cpus")
         return int(cpus) if cpus.isdigit() else 0
 
     @property
     def timing_caveat(self) -> str:
-        """How far the times can be believed; empty for a real machine."""
+        """What the times of this machine mean; empty for a real machine."""
         if self.sim:
             return "simulated machine, virtual time"
         return QEMU_WARNING if "QEMU" in self.distinct("model") else ""
@@ -104,16 +104,14 @@ def llcs_of(session: Session) -> list[list[int]]:
     for cpu in sorted(topology):
         members.setdefault(topology[cpu].get("llc", "-"), []).append(cpu)
     if not members or "-" in members:
-        raise ReportError(f"{session.where}: does not say which CPUs share an LLC, so that no trace can be used; "
-                          "give records that have 'topology' lines")
+        raise ReportError(f"{session.where}: does not say which CPUs share an LLC; traces need records with 'topology' lines")
     if sorted(topology) != list(range(len(topology))):
-        raise ReportError(f"{session.where}: there are CPUs missing among the 'topology' lines, so that no trace "
-                          "can be used; take the trace with all CPUs online")
+        raise ReportError(f"{session.where}: the 'topology' lines do not have all CPUs; record traces with all CPUs online")
     return list(members.values())
 
 
 def load_traces(paths: list[Path], records: Records, sides: list[str]) -> tuple[list[Trace], list[str]]:
-    """The traces, and why others are not used."""
+    """The traces, and the reason for each that is not used."""
     traces, refused = [], []
     for path in paths:
         try:
@@ -124,7 +122,7 @@ def load_traces(paths: list[Path], records: Records, sides: list[str]) -> tuple[
             refused.append(f"trace not used: {error}")
             continue
         if trace.gaps:
-            records.notes.append(f"{path}: {trace.gaps} switches do not follow each other; are events missing?")
+            records.notes.append(f"{path}: {trace.gaps} switches do not fit the switch before; events may be missing")
         traces.append(trace)
     return sorted(traces, key=lambda trace: (trace.groups, sides.index(trace.side))), refused
 
@@ -135,7 +133,7 @@ def find_files(path: Path) -> tuple[list[Path], list[Path]]:
         return [path], []
     raw = sorted(path.glob("*.raw"))
     if not raw:
-        raise ReportError(f"{path}: has no *.raw file; name a directory that has, or the file itself")
+        raise ReportError(f"{path}: has no *.raw file; name a directory with raw files, or a raw file")
     return raw, sorted(trace for trace in path.iterdir() if NAME.fullmatch(trace.name))
 
 
@@ -146,11 +144,10 @@ def make_row(groups: int, side: str, base: list[Run], runs: list[Run], traces: l
 
 
 def summarise(records: Records, trace_paths: list[Path]) -> Summary:
-    """Everything that a report shows, from the records and the files of the traces."""
+    """The content of a report, from the records and the trace files."""
     if not records.runs:
         raise ReportError(f"{records.sessions[0].where if records.sessions else 'the files'}: no complete valid run "
-                          f"(failed: {records.failed}, not valid: {records.invalid}); see the notes, and run the "
-                          "bench again")
+                          f"(failed: {records.failed}, not valid: {records.invalid}); read the messages above and run the bench again")
     sides = records.sessions[0].sides
     traces, refused = load_traces(trace_paths, records, sides)
     runs: dict[tuple[int, str], list[Run]] = {}
@@ -166,19 +163,8 @@ def summarise(records: Records, trace_paths: list[Path]) -> Summary:
     return Summary(records, sides, rows, traces, refused)
 
 
-def trace_figures(trace: Trace) -> dict[str, object]:
-    """What is said about a trace; percentages are of CPUs x time."""
-    periods = sum(trace.idle_periods)
-    return {
-        "groups": trace.groups, "side": trace.side, "file": trace.path.name, "seconds": trace.seconds,
-        "idle_percent": trace.idle, "full_busy_percent": trace.full_busy, "wasted_percent": trace.wasted,
-        "wakeup_latency_percent": trace.latency, "unknown_percent": trace.unknown, "idle_periods": periods,
-        "idle_periods_per_cpu": periods / len(trace.idle_periods), "idle_mean_us": trace.idle_mean_us,
-    }
-
-
 def row_figures(row: Row) -> dict[str, object]:
-    """What is said about a row; None where there is nothing to say."""
+    """A row of summary.csv; None where there is no value."""
     figures: dict[str, object] = {"groups": row.groups, "side": row.side, "runs": len(row.runs)}
     for figure in FIGURES + NODE_FIGURES:
         figures[figure] = row.median(figure)

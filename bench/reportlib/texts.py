@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The report's texts: the table, CSV, JSON, Go's benchmark format and HTML."""
+"""The texts of the report: the table, the CSV of its rows, and the HTML page."""
 
 import base64
 import html
-import json
 from typing import Optional, Sequence
 
 from . import stats
 from .records import FIGURES, Session
+from .summary import QEMU_WARNING, Row, Summary, row_figures
 from .tidy import csv_text
-from .summary import QEMU_WARNING, Row, Summary, row_figures, trace_figures
 
 COLUMNS = ("grps", "side", "time", "median interval", "%busy", "slice", "sched", "idle", "wake", "%find", "steal",
            "wasted", "%speedup", "interval", "conf", "p", "verdict", "runs")
@@ -19,12 +18,8 @@ NODE_COLUMNS = ("grps", "side", "wake", "across", "%across", "pulled")
 TRACE_COLUMNS = ("grps", "side", "loops", "seconds", "%idle", "%full busy", "%wasted", "%latency", "%unknown",
                  "idle periods/CPU", "mean us")
 
-NODE_TITLE = ("wake-ups per CPU onto another NUMA node than the waker's, and those whose search for a CPU began at the waker's, "
-              "the task having run on another node (wake_affine)")
-
-# The units of a run's figures in Go's benchmark format.
-UNITS = {"busy": "%busy", "slice": "ns/slice", "sched": "scheds/cpu", "idle": "idles/cpu", "wake": "wakes/cpu",
-         "find": "%find", "steal": "steals/cpu"}
+NODE_TITLE = ("wakeups per CPU; across: onto a CPU of another NUMA node than the waker's; pulled: of tasks that last ran on another "
+              "node, for which wake_affine() starts the search at the waker's CPU")
 
 
 def show(value: Optional[float], form: str) -> str:
@@ -32,13 +27,13 @@ def show(value: Optional[float], form: str) -> str:
 
 
 def sessions_text(sessions: list[Session]) -> str:
-    """Their names, or how many there are if the names would fill lines."""
-    names = [session.name + ("" if session.record else " (its description is missing)") for session in sessions]
+    """Their names, or their number if there are many."""
+    names = [session.name + ("" if session.record else " (without description)") for session in sessions]
     return ", ".join(names) if len(names) <= 6 else f"{len(names)}, from {names[0]} to {names[-1]}"
 
 
 def header(summary: Summary) -> list[tuple[str, str]]:
-    """What was measured, on what: (what, value)."""
+    """What was measured, and on which machine: (what, value)."""
     sessions = summary.records.sessions
     lines = [
         ("kernel", summary.distinct("release", "version", "machine")),
@@ -56,13 +51,13 @@ def header(summary: Summary) -> list[tuple[str, str]]:
     if virtual > 0:
         busy = summary.records.busy_seconds
         per_busy = f", {host / busy:.1f} host s per busy CPU-second" if busy > 0 else ""
-        lines.append(("host time", f"{host:.1f} s for {virtual:.3f} s of virtual time, boots included "
+        lines.append(("host time", f"{host:.1f} s for {virtual:.3f} s of virtual time, with boots "
                                    f"({host / virtual:.1f} host s per virtual s{per_busy})"))
     return lines
 
 
 def side_text(summary: Summary, side: str) -> str:
-    """A side's label, with the features that it stands for."""
+    """The label of a side and the features it sets."""
     features = dict.fromkeys(session.pairs("side_features").get(side, "") for session in summary.records.sessions)
     said = [text for text in features if text] + (["baseline"] if side == summary.sides[0] else [])
     return side + (f" ({', '.join(said)})" if said else "")
@@ -91,7 +86,7 @@ def trace_cells(summary: Summary) -> list[list[str]]:
 
 
 def node_cells(summary: Summary) -> list[list[str]]:
-    """The rows of the table of wake-ups and nodes, as in NODE_COLUMNS; none on a machine of one node."""
+    """The rows of the table of wakeups and nodes, as in NODE_COLUMNS; none on a machine with one node."""
     cells = []
     for row in summary.rows:
         wake, across, pulled = (row.median(figure) for figure in ("wake", "across", "pulled"))
@@ -109,52 +104,50 @@ def align(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
 
 
 def confidence_notes(summary: Summary) -> list[str]:
-    """What the numbers of runs do not allow to say."""
+    """What more runs are needed for."""
     medians = {len(row.runs): row.time_interval.confidence for row in summary.rows
                if row.time_interval and row.time_interval.confidence < 0.95}
-    notes = [f"median interval: {100 * confidence:.1f} % with {runs} runs, as they do not allow 95 %"
+    notes = [f"median interval: {100 * confidence:.1f} % confidence with {runs} runs; 95 % needs more runs"
              for runs, confidence in sorted(medians.items())]
     counts = {side: {row.groups: len(row.runs) for row in summary.rows if row.side == side} for side in summary.sides}
     low = {(counts[summary.sides[0]][row.groups], len(row.runs)) for row in summary.comparisons}
     for base, new in sorted(low):
         least = stats.smallest_p(base, new)
         if least >= stats.ALPHA:
-            notes.append(f"{base} runs against {new} cannot have p below {least:.2g}, whatever they show: "
-                         "more runs are needed for a verdict")
+            notes.append(f"{base} runs against {new} cannot have p below {least:.2g}; a verdict needs more runs")
     return notes
 
 
 def repetition_notes(summary: Summary) -> list[str]:
-    """Where the runs are no independent repetitions of the same thing."""
+    """Which runs are not independent."""
     notes = []
     constant = [row for row in summary.rows if len(row.runs) > 1 and len(set(row.values("time"))) == 1]
     if constant:
         where = ", ".join(f"{row.groups} {row.side}" for row in constant)
-        notes.append(f"all runs took the same time ({where}): such repetitions show no chance variation, so that p "
-                     "and intervals say nothing about other starts of the machine")
+        notes.append(f"all runs took the same time ({where}): they do not show how much the time varies, so p and intervals say "
+                     "nothing about other runs")
     return notes
 
 
 def footer(summary: Summary) -> list[str]:
-    """How to read the table, and what is missing in it."""
+    """How to read the table, and which runs it does not have."""
     records, number = summary.records, len(summary.comparisons)
     notes = [
-        "time in s, slice in ms; counts per CPU; medians over the runs. %speedup = 100 * (time of "
-        f"{summary.sides[0]} / time - 1), a loss is negative",
-        "GAIN, LOSS: p < 0.05 (Mann-Whitney, two-sided); same?: not shown to differ, which does not show that "
-        "they are equal",
+        "medians of the runs; time in s, slice in ms, counts per CPU. %speedup: 100 * (time of "
+        f"{summary.sides[0]} / time - 1); negative is slower",
+        "GAIN, LOSS: p < 0.05 (Mann-Whitney test, two-sided); same?: no significant difference; the sides may still differ",
         f"{number} comparison{'' if number == 1 else 's'}; p values are not corrected for their number",
-        "interval: of %speedup, 95 % or the next higher confidence that the runs allow (conf)",
+        "interval: of %speedup; conf: its confidence, 95 % or the next higher one that is possible with these runs",
     ]
     notes += confidence_notes(summary) + repetition_notes(summary)
     if summary.traces:
-        notes.append("wasted: % of CPUs x time idle while a task waited on a busy CPU of the same LLC, from traces")
-        notes.append("%full busy: % of CPUs x time busy from the last fork to the first exit; the traces' other figures are of the "
-                     "whole run, with the forks")
+        notes.append("wasted: % of CPU time in which a CPU was idle while a task waited on a busy CPU of the same LLC; from the traces")
+        notes.append("%full busy: % of CPU time busy from the last fork to the first exit; the other columns of the traces cover the "
+                     "whole run")
         if max(trace.unknown for trace in summary.traces) >= 1:
-            notes.append("%unknown: CPUs that never switch in the trace; they count neither as idle nor as wasted")
+            notes.append("%unknown: CPUs without a switch in the trace; they count neither as idle nor as wasted")
     if any((row.median("busy") or 0) > 100 for row in summary.rows):
-        notes.append("%busy above 100: the kernel counts some waiting as running; see hackbench-table.awk")
+        notes.append("%busy above 100: the kernel counts some waiting time as running; see hackbench-table.awk")
     if records.failed + records.invalid:
         notes.append(f"failed runs, not in the table: {records.failed + records.invalid} "
                      f"(exit not 0: {records.failed}, not valid: {records.invalid})")
@@ -180,42 +173,6 @@ def summary_csv(summary: Summary) -> str:
     return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
-def summary_json(summary: Summary) -> str:
-    records = summary.records
-    data = {
-        "format": 1,
-        "sides": summary.sides,
-        "caveat": summary.timing_caveat,
-        "sim": summary.sim,
-        "host": {"virtual_seconds": records.virtual_seconds, "host_seconds": records.host_seconds,
-                 "busy_seconds": records.busy_seconds},
-        "failed_runs": records.failed,
-        "invalid_runs": records.invalid,
-        "sessions": [{"name": session.name, "where": session.where,
-                      "fields": session.record.fields if session.record else {}} for session in records.sessions],
-        "rows": [row_figures(row) | {"values": [run.figures for run in row.runs]} for row in summary.rows],
-        "traces": [trace_figures(trace) | {"header": trace.header, "cpus": [
-            {"idle_periods": periods, "idle_seconds": ns / 1e9, "idle_mean_us": ns / max(1, periods) / 1e3}
-            for periods, ns in zip(trace.idle_periods, trace.idle_ns)]} for trace in summary.traces],
-        "notes": summary.refused + records.notes,
-    }
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
-
-
-def benchstat(summary: Summary) -> str:
-    """Go's benchmark format: golang.org/design/14313-benchmark-format."""
-    lines = [f"{key.lower().replace(' ', '-').replace('_', '-')}: {value}" for key, value in header(summary)]
-    lines.append("")
-    for row in summary.rows:
-        name = f"BenchmarkHackbench/groups={row.groups}/side={row.side.replace('/', '_')}-{summary.cpus or 1}"
-        for run in row.runs:
-            values = [f"{round(run.figures['time'] * 1e9)} ns/op"]
-            values += [f"{run.figures[figure] * (1e6 if figure == 'slice' else 1):.9g} {unit}"
-                       for figure, unit in UNITS.items() if figure in run.figures]
-            lines.append(f"{name} 1 {' '.join(values)}")
-    return "\n".join(lines) + "\n"
-
-
 STYLE = """body { font-family: sans-serif; margin: 2em; max-width: 80em }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1em 0 }
 th, td { padding: .2em .6em; text-align: right; border-bottom: 1px solid #ccc }
@@ -232,7 +189,7 @@ def html_table(columns: Sequence[str], rows: list[list[str]]) -> str:
 
 
 def report_html(summary: Summary, plots: dict[str, bytes]) -> str:
-    """One page with everything in it."""
+    """One page that needs no other file."""
     about = "\n".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(value)}</td></tr>"
                       for key, value in header(summary))
     parts = ["<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8"><title>Task stealing: hackbench</title>',
@@ -243,7 +200,7 @@ def report_html(summary: Summary, plots: dict[str, bytes]) -> str:
     parts.append(html_table(COLUMNS, [cells(row) for row in summary.rows]))
     parts.append("<ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in footer(summary)) + "</ul>")
     if node_cells(summary):
-        parts += ["<h2>Wake-ups and NUMA nodes</h2>", f"<p>{NODE_TITLE}</p>", html_table(NODE_COLUMNS, node_cells(summary))]
+        parts += ["<h2>Wakeups and NUMA nodes</h2>", f"<p>{NODE_TITLE}</p>", html_table(NODE_COLUMNS, node_cells(summary))]
     if summary.traces:
         parts += ["<h2>Traces</h2>", html_table(TRACE_COLUMNS, trace_cells(summary))]
     for name, png in plots.items():

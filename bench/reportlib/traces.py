@@ -1,38 +1,37 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Says from scheduler traces how long CPUs were idle although a task waited for them.
+"""Computes from scheduler traces how long CPUs were idle while a task waited.
 
 A trace is ftrace's text (/sys/kernel/tracing/trace) with the events sched_switch, sched_wakeup,
 sched_wakeup_new, sched_migrate_task and sched_process_exit, after lines `#: KEY VALUE`. The events are
-sorted by their time; those of the same time stay in the order of the file.
+sorted by time; events of the same time stay in the order of the file.
 
-From them comes for each CPU what it runs (pid 0: it is idle) and which tasks wait on it:
+The events give for each CPU the task that it runs (pid 0: it is idle) and the tasks that wait on it:
 
 * sched_wakeup and sched_wakeup_new make a task wait on target_cpu, unless it runs somewhere.
-* sched_switch lets prev wait on the CPU if its state is R or R+, and otherwise sleep; next runs.
-* sched_migrate_task moves a task that waits. One that sleeps is found again by its wake-up.
+* sched_switch makes prev wait on the CPU if its state is R or R+, and sleep otherwise; next runs.
+* sched_migrate_task moves a waiting task. A sleeping task moves with its next wakeup.
 * sched_process_exit ends the wait of a task.
 
-What is unknown counts for nothing: a CPU that never switches, a task up to the first event that says whether
-it waits. (Before a CPU's first sched_switch it ran what that says it ran before.)
+Unknown states do not count: a CPU without any switch, and a task before the first event that shows whether it waits. Before its
+first sched_switch a CPU runs the prev of that switch.
 
-Only fair tasks that another CPU could take count as waiting: priority 100 or more, and a name that is not
-one of a kernel thread bound to its CPU (kworker/N:..., or anything that ends in /N).
+Only fair tasks that another CPU could take count as waiting: priority 100 or more, and not the name of a kernel thread that is
+bound to a CPU (kworker/N:..., or any name that ends in /N).
 
-WASTED IDLE. In each LLC, at each moment, be I the number of idle CPUs and W the number of tasks that wait
-on CPUs which run something. min(W, I) CPUs are wasted: a task can occupy one CPU only. A task that waits
-on an idle CPU is being woken there and is not to be taken, so it is not in W; but that CPU is in I, and is
-wasted if tasks wait elsewhere. Wasted idle is the sum of this over the LLCs and the time from begin to end,
-divided by (CPUs x time), in percent; 0 is a machine that never idles while work waits in the same LLC.
-Where W < I it is not said which of the idle CPUs are the wasted ones; each has the share W / I.
+WASTED IDLE. At each moment, in each LLC, I is the number of idle CPUs, and W the number of tasks that wait on busy CPUs.
+min(W, I) CPUs are wasted, because a task can occupy one CPU only. A task that waits on an idle CPU was just woken there; it is
+not in W. But that CPU is in I, and is wasted if tasks wait on other CPUs. Wasted idle is the sum over the LLCs and over the time
+from begin to end, divided by CPUs x time, in percent. It is 0 if no CPU is ever idle while a task waits in its LLC. If W < I,
+each idle CPU counts as wasted with the share W / I.
 
-FULL BUSY is the share of (CPUs x time) that is not idle between the last fork and the first exit of a task after it: while
-all of hackbench's tasks are there. What comes before, one task that forks all others, and after, the last ones that wait
-for each other, leaves CPUs idle with any scheduler, and counts in all the other figures.
+FULL BUSY is the share of CPUs x time that is not idle between the last fork and the first exit of a task after it: the time in
+which all tasks of hackbench exist. Before, one task forks all others; after, the last tasks wait for each other. Both leave CPUs
+idle with any scheduler. All other figures include these times.
 
-WAKE-UP LATENCY is the share of (CPUs x time) in which a CPU was idle while a task waited on that very CPU.
-It is no part of wasted idle, but a moment may count in both.
+WAKEUP LATENCY is the share of CPUs x time in which a CPU was idle while a task waited on the same CPU. It is not a part of wasted
+idle, but a moment may count in both.
 
-Times are integers in ns of the trace's clock; an idle period that reaches over begin or end is cut there.
+Times are integers in ns of the trace's clock. Idle periods are cut at begin and end.
 """
 
 import functools
@@ -65,7 +64,7 @@ Event = tuple[int, int, str, tuple[str, ...]]
 
 @dataclass
 class Trace:
-    """What a trace shows. The lists have an entry for each CPU."""
+    """The results of a trace. The lists have an entry for each CPU."""
 
     path: Path
     groups: int
@@ -75,18 +74,18 @@ class Trace:
     begin: int
     end: int
     events: int
-    # Switches that do not follow each other: 0 if nothing is lost.
+    # Switches whose prev is not the next of the switch before; 0 if no event is lost.
     gaps: int
-    # Of (CPUs x time), in percent.
+    # In percent of CPUs x time.
     wasted: float
     latency: float
     unknown: float
     idle: float
-    # None if there is no time with all tasks.
+    # None if there is no such time.
     full_busy: Optional[float]
     idle_ns: list[int]
     idle_periods: list[int]
-    # For each CPU when it became idle or busy: (ns, is it idle?); the first is where accounting starts.
+    # For each CPU the times at which it became idle or busy: (ns, is it idle?); accounting starts at the first.
     changes: list[list[tuple[int, bool]]]
     # For each LLC the integral of min(W, I) / I: (ns, ns).
     shares: list[list[tuple[int, float]]]
@@ -127,20 +126,20 @@ def read(path: Path) -> tuple[dict[str, str], list[Event]]:
                         events.append((nanoseconds(event[2], event[3]), int(event[1]), event[4], what.groups()))
                     elif pattern:
                         raise ReportError(f"{path}:{number}: {event[4]} is not understood or cut off; "
-                                          "take the trace again or remove the line")
+                                          "record the trace again or remove the line")
                 elif line.startswith("#:"):
                     key, _, value = line[2:].strip().partition(" ")
                     header[key] = value.strip()
                 elif "[LOST " in line:
-                    raise ReportError(f"{path}:{number}: events are lost; take it again with a larger buffer")
+                    raise ReportError(f"{path}:{number}: events are lost; record the trace again with a larger buffer")
     except (OSError, EOFError) as error:
-        raise ReportError(f"cannot read {path}: {error}; take the trace again") from error
+        raise ReportError(f"cannot read {path}: {error}; record the trace again") from error
     events.sort(key=lambda event: event[0])
     return header, events
 
 
 class Sweep:
-    """The state of all CPUs and tasks while the events go by, and the sums over time."""
+    """The state of all CPUs and tasks at the current event, and the sums over time."""
 
     def __init__(self, llcs: list[list[int]], begin: int, end: int):
         cpus = sum(map(len, llcs))
@@ -154,7 +153,7 @@ class Sweep:
         self.waits_on: dict[int, int] = {}
         self.waiting = [0] * cpus
         self.gaps = 0
-        # By LLC: I and W of the module's docstring, and the idle CPUs that have tasks waiting.
+        # By LLC: I and W (see the top of the file), and the number of idle CPUs on which tasks wait.
         self.idle_cpus = [0] * len(llcs)
         self.stealable = [0] * len(llcs)
         self.waking = [0] * len(llcs)
@@ -165,7 +164,7 @@ class Sweep:
         self.changes: list[list[tuple[int, bool]]] = [[] for _ in range(cpus)]
 
     def account(self, llc: int, now: int) -> None:
-        """Adds what held since the last change in the LLC; comes before any change."""
+        """Adds the time since the last change in the LLC. Call it before each change."""
         passed = now - self.last[llc]
         if passed <= 0:
             return
@@ -180,7 +179,7 @@ class Sweep:
         shares.append((now, shares[-1][1] + share * passed))
 
     def wait(self, now: int, pid: int, cpu: int) -> None:
-        """PID waits on CPU from now on, wherever it waited before."""
+        """PID waits on CPU from now on, and on no other."""
         if self.waits_on.get(pid) == cpu:
             return
         self.no_wait(now, pid)
@@ -227,7 +226,7 @@ class Sweep:
             self.changes[cpu].append((max(now, self.begin), pid == IDLE))
 
     def prime(self, events: list[Event]) -> None:
-        """Lets each CPU run from the start what its first switch ends."""
+        """Makes each CPU run the prev of its first switch from the start."""
         for _, cpu, kind, what in events:
             if kind == "sched_switch" and self.running[cpu] == UNKNOWN:
                 self.run(min(self.begin, events[0][0]), cpu, int(what[1]))
@@ -274,7 +273,7 @@ def idle_times(changes: list[tuple[int, bool]], end: int) -> Iterator[int]:
 
 
 def full_busy(events: list[Event], changes: list[list[tuple[int, bool]]], end: int) -> Optional[float]:
-    """FULL BUSY of the module's docstring, in percent; None without a fork. Unknown time counts as busy."""
+    """FULL BUSY (see the top of the file), in percent; None without a fork. Unknown time counts as busy."""
     start = max((now for now, _, kind, _ in events if kind == "sched_wakeup_new"), default=end)
     stop = min((now for now, _, kind, _ in events if kind == "sched_process_exit" and now > start), default=end)
     if stop <= start:
@@ -300,10 +299,10 @@ def labels(path: Path, header: dict[str, str]) -> tuple[int, str]:
     """Groups and side; the file's name and its header must agree."""
     name = NAME.fullmatch(path.name)
     if not name:
-        raise ReportError(f"{path}: is not called trace-GROUPS-SIDE.txt; rename it")
+        raise ReportError(f"{path}: the name is not trace-GROUPS-SIDE.txt; rename the file")
     for key, value in (("groups", name[1]), ("side", name[2])):
         if header.get(key, value) != value:
-            raise ReportError(f"{path}: its header says {key} {header[key]}; rename it or correct the header")
+            raise ReportError(f"{path}: its header says {key} {header[key]}; rename the file or correct the header")
     return int(name[1]), name[2]
 
 
@@ -317,23 +316,22 @@ def cpus_used(kind: str, cpu: int, what: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def analyse(path: Path, llcs: list[list[int]]) -> Trace:
-    """Reads a trace. LLCS has the CPUs of each LLC; all CPUs from 0 on must be there. Raises ReportError
-    for one that cannot be used."""
+    """Reads a trace. LLCS has the CPUs of each LLC, all CPUs from 0 on. Raises ReportError if the trace cannot be used."""
     header, events = read(path)
     groups, side = labels(path, header)
     cpus = sum(map(len, llcs))
     if header.get("overruns", "0") != "0":
-        raise ReportError(f"{path}: {header['overruns']} events were overrun; take it again with a larger buffer")
+        raise ReportError(f"{path}: {header['overruns']} events were overwritten; record the trace again with a larger buffer")
     if header.get("cpus", str(cpus)) != str(cpus):
-        raise ReportError(f"{path}: is from {header['cpus']} CPUs, the records from {cpus}; remove it")
+        raise ReportError(f"{path}: has {header['cpus']} CPUs, but the records have {cpus}; remove the trace")
     if not events:
-        raise ReportError(f"{path}: has no scheduler events; take it again with sched_switch and sched_wakeup on")
+        raise ReportError(f"{path}: has no scheduler events; record the trace again with sched_switch and sched_wakeup enabled")
     highest = max(max(cpus_used(kind, cpu, what)) for _, cpu, kind, what in events)
     if highest >= cpus:
-        raise ReportError(f"{path}: has CPU {highest}, the records have {cpus} CPUs only; remove it")
+        raise ReportError(f"{path}: has CPU {highest}, but the records have {cpus} CPUs; remove the trace")
     begin, end = mark(path, header, "begin", events[0][0]), mark(path, header, "end", events[-1][0])
     if end <= begin:
-        raise ReportError(f"{path}: there is no time between its begin and its end; take it again")
+        raise ReportError(f"{path}: its end is not after its begin; record the trace again")
 
     sweep = Sweep(llcs, begin, end)
     sweep.prime(events)
@@ -356,7 +354,7 @@ def analyse(path: Path, llcs: list[list[int]]) -> Trace:
 
 @dataclass
 class Raster:
-    """Shares (0 to 1) of what the CPUs do in each cell; a row for each CPU as the LLCs list them."""
+    """The states of the CPUs in each cell, as shares (0 to 1); a row for each CPU, ordered by LLC."""
 
     busy: numpy.ndarray
     idle: numpy.ndarray
@@ -365,8 +363,7 @@ class Raster:
 
 
 def raster(trace: Trace, columns: int, seconds: float) -> Raster:
-    """COLUMNS cells from the begin of the run to SECONDS later. Where the run is over, all shares are 0.
-    idle does not include wasted."""
+    """COLUMNS cells, from the begin of the run to SECONDS later. After the run all shares are 0. idle does not include wasted."""
     edges = trace.begin + numpy.linspace(0, seconds * 1e9, columns + 1)
     inside = numpy.minimum(edges, trace.end)
     cell = edges[1] - edges[0]
@@ -386,11 +383,11 @@ def cpu_row(changes: list[tuple[int, bool]], share_at: numpy.ndarray, share_sum:
         return numpy.zeros((3, len(edges) - 1))
     at = numpy.array([now for now, _ in changes], dtype=float)
     is_idle = numpy.array([idle for _, idle in changes], dtype=float)
-    # The state at an edge is that of the last change before it; before the first there is none.
+    # The state at an edge is that of the last change before it; before the first change it is unknown.
     state = numpy.searchsorted(at, edges, side="right") - 1
 
     def integral(points: numpy.ndarray, values: numpy.ndarray, factor: numpy.ndarray) -> numpy.ndarray:
-        """The sum up to each edge of factor * (the growth of values since the last change)."""
+        """For each edge the sum of factor * (growth of values) over the time before it."""
         sums = numpy.concatenate([[0], numpy.cumsum(numpy.diff(values) * factor[:-1])])
         return numpy.where(state < 0, 0, sums[state] + factor[state] * (points - values[state]))
 
