@@ -194,7 +194,7 @@ LINES = {
     "boot": ("quiet preempt=none", "quiet preempt=full"), "online": ("0-1", "0,2"), "cpus": ("2", "4"), "llcs": ("1", "2"),
     "topology": ("cpu 0 package 0 core 0 threads 0 llc 0-1 node 0\ncpu 1 package 0 core 1 threads 1 llc 0-1 node 0",
                  "cpu 0 package 0 core 0 threads 0 llc 0-1 node 0\ncpu 1 package 0 core 1 threads 1 llc 0-1 node 1"),
-    "model": ("Fake CPU", "Other CPU"), "sim": ("topology 1x2x1\nips 1000", "topology 1x2x1\nips 2000"),
+    "model": ("Fake CPU", "Other CPU"), "sim": ("ips 1000\ntopology 1x2x1", "ips 2000\ntopology 1x2x1"),
     "hackbench": ("hackbench -g GROUPS -l 100", "hackbench -g GROUPS -l 100 -p"), "hackbench_version": ("2.4", "2.5"),
     "scale": ("1", "2"), "sides": ("off on", "off on both"),
     "side_features": ("off NO_STEAL\non STEAL", "off NO_STEAL\non STEAL+NO_DELAY_DEQUEUE"),
@@ -224,10 +224,10 @@ READERS = {"report": lambda path: records.load([path]), "loads-table": lambda pa
 @pytest.mark.parametrize("key", [key for key in LINES if key not in MAY_DIFFER])
 def test_another_comparison_is_refused(tmp_path, reader, key):
     path = two_sessions(tmp_path, key)
-    first, last = (value.split("\n")[-1] for value in LINES[key])
+    first, other = next((a, b) for a, b in zip(*(value.split("\n") for value in LINES[key])) if a != b)
     with pytest.raises(records.ReportError) as error:
         READERS[reader](path)
-    assert f": session s1 has {key} '{last}', but session s0 ({path}:1) has '{first}'; " in str(error.value)
+    assert f": session s1 has {key} '{other}', but session s0 ({path}:1) has '{first}'; " in str(error.value)
 
 
 @pytest.mark.parametrize("key", [key for key in LINES if key not in MAY_DIFFER])
@@ -722,11 +722,19 @@ def share(path, colour):
     return (abs(image - matplotlib.colors.to_rgb(colour)) < 0.01).all(axis=-1).mean()
 
 
-@pytest.mark.parametrize("name,colours", [("time.png", [plots.SIDES[1]]), ("counts.png", [plots.SIDES[1]]),
-                                          ("speedup.png", [plots.VERDICTS["GAIN"], plots.VERDICTS["LOSS"]]),
+def test_runs_and_medians_are_plotted(tmp_path):
+    times = {(1, "off"): BASE, (2, "off"): [2, 3, 4], (1, "on"): [0.5, 0.6], (2, "on"): [1, 5, 7]}
+    whole = summarised(tmp_path, raw(times))
+    figure, (axes,) = plots.new_figure(whole, "x", 1)
+    plots.figure_panel(axes, whole, "time (s)", "time")
+    plots.plt.close(figure)
+    assert {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()} == {"off": [1.01, 3], "on": [0.55, 5]}
+    assert [list(dots.get_offsets()[:, 1]) for dots in axes.collections] == list(times.values())
+
+
+@pytest.mark.parametrize("name,colours", [("speedup.png", [plots.VERDICTS["GAIN"], plots.VERDICTS["LOSS"]]),
                                           ("busy-1.png", [plots.BUSY, plots.NOTHING_WAITS])])
 def test_plots_show_something(simulated, name, colours):
-    """The second side or each verdict has its colour in there; the first is black, as the texts are."""
     for colour in colours:
         assert share(simulated[0] / name, colour) > 1e-4, colour
 
