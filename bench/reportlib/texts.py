@@ -142,6 +142,7 @@ def footer(summary: Summary) -> list[str]:
     notes += confidence_notes(summary) + repetition_notes(summary)
     if summary.traces:
         notes.append("wasted: % of CPU time in which a CPU was idle while a task waited on a busy CPU of the same LLC; from the traces")
+        notes.append("%latency: % of CPU time in which a CPU was idle while a task that was just woken waited on it")
         notes.append("%full busy: % of CPU time busy from the last fork to the first exit; the other columns of the traces cover the "
                      "whole run")
         if max(trace.unknown for trace in summary.traces) >= 1:
