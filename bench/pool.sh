@@ -2,10 +2,13 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154  # variables that the other file uses, or sets
 #
-# What bench/in-sim and bench/in-sim-loads share, and source after lib.sh: machines of a kind, a directory of results
-# that can be continued, and as many units of work at a time as there are cores.
+# bench/in-sim and bench/in-sim-loads source this after lib.sh. It checks the options of the machines, opens or continues
+# a directory of results, and runs the units of work, one on each host core at a time.
 
-# machine_kind: checks $machine, $jobs, $quantum, $ips, $idle_exit and $timeout, and, with $append, makes $sim_options of them.
+# shellcheck source=bench/unit.sh
+. "$top/bench/unit.sh"
+
+# machine_kind: checks $machine, $jobs, $quantum, $ips, $idle_exit and $timeout, and makes $sim_options from them and $append.
 machine_kind() {
 	local n
 	for n in "$jobs" "$quantum" "$ips" ${timeout:+"$timeout"}; do
@@ -18,15 +21,15 @@ machine_kind() {
 	[[ $machine =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] || wrong "--machine '$machine' is not SOCKETSxCORESxTHREADS"
 }
 
-# prepare_host: what this host must have; its CPUs, in the list $cpu_list
+# prepare_host: installs what is missing, and puts the host CPUs in the list $cpu_list
 prepare_host() {
 	"$top/scripts/setup" >&2
 	need parallel python3 setpriv
 	cpu_list=$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep=",")')
 }
 
-# image_of KERNEL: one of the words base and patched, which is built, or a file. It is called as $(image_of ...), where bash
-# does not heed errexit.
+# image_of KERNEL: prints the path of the kernel image; KERNEL is a file or one of the words base and patched, which are
+# built. bash ignores errexit in $(image_of ...), so each command here checks its status.
 image_of() {
 	local image=$1
 	case $1 in
@@ -45,16 +48,16 @@ image_of() {
 # open_out NAME: makes the directory $out (default: NAME-DATE-TIME) and locks it.
 open_out() {
 	out=${out:-$PWD/$1-$(date +%Y%m%d-%H%M%S)}
-	mkdir -p "$out" || die "$out: cannot be made (--out)"
+	mkdir -p "$out" || die "cannot make the directory $out (--out)"
 	out=$(realpath "$out")
 	exec 9>"$out/.lock"
-	flock -n 9 || die "$out: another call is at work there"
-	# what a call that was killed has left
+	flock -n 9 || die "$out: in use by another call"
+	# left over from a call that was killed
 	rm -rf "$out"/.unit-* "$out"/.status-*
 }
 
-# make_plan COLLECTOR...: the lines on standard input, and those on the machines and the collector's files, are what all runs of
-# a directory have in common: refuses one whose are others.
+# make_plan FILE...: writes $out/plan: what all runs of the directory have in common. It consists of the machine, a hash of
+# the files that go to the machine (FILE...), and the lines on standard input. Fails if the directory has another plan.
 make_plan() {
 	{
 		echo "machine $machine"
@@ -83,7 +86,7 @@ depth of idle states"
 	export STEAL_PROJECT STEAL_SIM
 }
 
-# stop STATUS: a signal came.
+# stop STATUS: ends the machines after a signal
 # shellcheck disable=SC2317  # the traps call it
 stop() {
 	local pid
@@ -92,11 +95,11 @@ stop() {
 		kill "$pid" 2>/dev/null || true
 	done
 	wait
-	say "interrupted; to go on: the same command with --out $out"
+	say "interrupted; to continue: the same command with --out $out"
 	exit "$1"
 }
 
-# progress: what the machines that run now have done, and how long the rest may take
+# progress: prints how many units are done, how long the rest may take, and how fast the machines are
 progress() {
 	local left left_weight now
 	left=$(list | wc -l)
@@ -112,8 +115,8 @@ progress() {
 	fi
 }
 
-# do_units COMMAND [ARG...]: runs it for each line of the caller's function list, the units that are still to do, which
-# begin with a WEIGHT; {2} and so on in the arguments are the line's words. $failed is the status.
+# do_units COMMAND [ARG...]: runs COMMAND for each line that the caller's function list prints. A line is a missing unit; its
+# first word is a weight. {2} and so on in the arguments stand for the other words of the line. $failed is the status.
 do_units() {
 	watch='' pool='' failed=0
 	list >"$out/.todo"
@@ -127,7 +130,7 @@ do_units() {
 	trap 'stop 143' TERM HUP
 	say "$all units on $jobs host core(s); results go to $out"
 	begin=$SECONDS
-	# A sleep that outlives this script must not hold the lock, or the other end of a pipe.
+	# The sleep may outlive this script, so it must not hold the lock or a pipe.
 	while sleep 20 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do progress; done 9>&- &
 	watch=$!
 	# In the background because bash runs a trap only between commands.
@@ -140,4 +143,9 @@ do_units() {
 	wait "$watch" 2>/dev/null || true
 	watch=''
 	progress
+}
+
+# report_failed: ends with an error if units failed
+report_failed() {
+	[ "$failed" = 0 ] || die "$(list | wc -l) of $all units failed (see above); to try them again: the same command with --out $out"
 }

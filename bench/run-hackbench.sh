@@ -3,39 +3,52 @@
 #
 # Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]]
 #                         [--pipe] [--threads] [--trace] [--trace-loops N] [--out DIR] [--here]
-#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [any of the above]
+#                         [--first N] [--only LABEL]
+#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [OPTION...]
 #        run-hackbench.sh --table DIR
 #
-# Runs hackbench with task stealing off and on, on the machine it is called on, and prints what
-# the scheduler did in each case. Needs root, a kernel with the STEAL scheduler feature and with
-# CONFIG_SCHEDSTATS, and hackbench from rt-tests; apart from these only a POSIX sh and awk. This
-# file and switch.sh and the two *.awk beside it are all that has to be copied to the machine.
-# Where the kernel has no STEAL it goes to a simulated machine that has (bench/in-sim, which
-# has more options); so it does with --machine or --kernel.
+# Runs hackbench with task stealing off and on, and prints what the scheduler did in each case.
+#
+# It runs hackbench on this machine if the kernel has the STEAL scheduler feature. This needs root,
+# CONFIG_SCHEDSTATS, hackbench from rt-tests, and a POSIX sh and awk. To measure another machine, copy
+# this file, switch.sh, hackbench-table.awk and llc.awk to one directory there.
+#
+# If the kernel has no STEAL, or with --machine or --kernel, it runs bench/in-sim, which simulates a
+# machine.
 #
 #   --groups "G..."   numbers of groups, 40 tasks each (1 2 3 4 8)
-#   --loops N         messages that each sender passes to each receiver (100000)
+#   --loops N         messages from each sender to each receiver (100000; simulated: 1000)
 #   --runs N          runs of each side and group (5); 0 with --trace: only traces
-#   --features A,B... what to compare; each is [LABEL=]FEATURE[+FEATURE...], scheduler features as
-#                     written to sched/features; the first is what the others are compared
-#                     with (off=NO_STEAL,on=STEAL)
-#   --pipe            messages go through pipes, not sockets (hackbench -p)
-#   --threads         the tasks are threads, not processes (hackbench -T)
-#   --trace           afterwards a run of each side and group with the scheduler's trace points
-#                     on; bench/report makes pictures of CPUs and wasted idle time from these
-#   --trace-loops N   messages in those (100)
-#   --out DIR         the raw records go to DIR/runs.raw, traces to DIR/trace-GROUPS-SIDE.txt
-#                     (hackbench-DATE-TIME); what a former run with the same DIR has done
-#                     is not done again
-#   --here            never go to a simulated machine
+#   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler
+#                     features as in sched/features. All sides are compared with the first
+#                     (off=NO_STEAL,on=STEAL)
+#   --pipe            send messages through pipes, not sockets (hackbench -p)
+#   --threads         use threads, not processes (hackbench -T)
+#   --trace           after the other runs, run each side and group once more and trace the scheduler;
+#                     bench/report draws the CPUs and the wasted idle time from the traces. Simulated
+#                     machines always do this, unless --trace-loops is 0
+#   --trace-loops N   messages in the traced runs (100)
+#   --out DIR         write the raw records to DIR/runs.raw and the traces to
+#                     DIR/trace-GROUPS-SIDE.txt (hackbench-DATE-TIME); runs that are in DIR already
+#                     are not repeated
+#   --here            use this machine or fail; never simulate one
 #   --table DIR       run nothing; print the tables from the records in DIR, or in a file
-#   --first N         call the first run of each side number N (1)
-#   --only LABEL      of the sides, run only this one here
 #
-# It changes the features, kernel.sched_schedstats and, with --trace, trace events, and where debugfs or
-# tracefs is not mounted, mounts it. All are put back when it ends or is interrupted.
+# Only on this machine:
 #
-# Exit status: 0; 1 error, or a run failed; 2 usage; 3 a feature is missing here (--here only).
+#   --first N         number the runs of each side from N (1)
+#   --only LABEL      run only this one of the sides
+#
+# Only on simulated machines, see bench/in-sim --help:
+#
+#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --append, --timeout
+#
+# On this machine the script changes the scheduler features, kernel.sched_schedstats and, with --trace,
+# trace events. It mounts debugfs and tracefs if they are not mounted. It restores all of this when it
+# ends or is interrupted.
+#
+# Exit status: 0; 1 error, or a run failed; 2 usage error; 3 the kernel lacks a feature, and no
+# simulated machine is possible (no checkout) or allowed (--here).
 
 prog=run-hackbench
 dir=$(dirname "$0")
@@ -48,24 +61,32 @@ done
 idle_search=$debug/sched/idle_search
 schedstats=$proc/sys/kernel/sched_schedstats
 
-groups='' loops='' runs='' out='' here='' table='' machine='' kernel='' wanted='' trace='' trace_loops='' first='' only='' pipe='' threads=''
+groups='' loops='' runs='' out='' here='' table='' wanted='' trace='' trace_loops='' first='' only='' pipe='' threads=''
+machine='' kernel='' jobs='' quantum='' ips='' idle_exit='' append='' timeout=''
+here_only='' sim_only='' words=$#
 while [ $# -gt 0 ]; do
 	case $1 in
-	--groups|--loops|--runs|--out|--table|--machine|--kernel|--features|--trace-loops|--first|--only)
-		[ $# -ge 2 ] || wrong "$1 needs a value"
-		[ -n "$2" ] || wrong "$1 needs a value"
+	--groups|--loops|--runs|--out|--table|--features|--trace-loops|--first|--only|\
+	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--append|--timeout)
+		[ -n "${2:-}" ] || wrong "$1 needs a value"
 		case $1 in
 		--groups) groups=$(echo "$2" | tr , ' ') ;;
 		--loops) loops=$2 ;;
 		--runs) runs=$2 ;;
 		--out) out=$2 ;;
 		--table) table=$2 ;;
-		--machine) machine=$2 ;;
-		--kernel) kernel=$2 ;;
 		--features) wanted=$2 ;;
 		--trace-loops) trace_loops=$2 ;;
-		--first) first=$2 ;;
-		--only) only=$2 ;;
+		--first) first=$2 here_only=$1 ;;
+		--only) only=$2 here_only=$1 ;;
+		--machine) machine=$2 sim_only=$1 ;;
+		--kernel) kernel=$2 sim_only=$1 ;;
+		--jobs) jobs=$2 sim_only=$1 ;;
+		--quantum) quantum=$2 sim_only=$1 ;;
+		--ips) ips=$2 sim_only=$1 ;;
+		--idle-exit) idle_exit=$2 sim_only=$1 ;;
+		--append) append=$2 sim_only=$1 ;;
+		--timeout) timeout=$2 sim_only=$1 ;;
 		esac
 		shift 2 ;;
 	--here) here=1; shift ;;
@@ -76,20 +97,23 @@ while [ $# -gt 0 ]; do
 	*) wrong "unknown option: $1" ;;
 	esac
 done
-for n in $groups ${loops:+"$loops"} ${runs:+"$runs"} ${trace_loops:+"$trace_loops"} ${first:+"$first"}; do
+# 0 runs are all right if there are traces, and 0 messages in the traces if there are none.
+[ "$runs$trace" = 01 ] && check_runs='' || check_runs=$runs
+[ "$trace_loops$trace" = 0 ] && check_loops='' || check_loops=$trace_loops
+for n in $groups ${loops:+"$loops"} ${first:+"$first"} ${check_runs:+"$check_runs"} ${check_loops:+"$check_loops"}; do
 	case $n in
-	*[!0-9]*|0?*) wrong "not a positive number: $n" ;;
-	0) [ "$n$trace" = "${runs}1" ] || wrong "not a positive number: $n" ;;
+	*[!0-9]*|0*) wrong "not a positive number: $n" ;;
 	esac
 done
-
 read_sides "${wanted:-off=NO_STEAL,on=STEAL}" "$only"
 if [ -n "$table" ]; then
+	[ "$words" -eq 2 ] || wrong "--table takes no other option"
 	[ ! -d "$table" ] || table=$table/runs.raw
 	[ -r "$table" ] || die "cannot read $table"
 	awk -v same="$same" -f "$dir/hackbench-table.awk" "$table"
 	exit
 fi
+[ -z "$here" ] || [ -z "$sim_only" ] || wrong "--here and $sim_only exclude each other"
 
 tmp='' running='' old_schedstats='' tracing='' old_buffer=''
 
@@ -127,7 +151,7 @@ stop()
 	[ -z "$running" ] || end_all $!
 	restore
 	if [ -n "${session:-}" ]; then
-		say "interrupted after $number of $total runs; their table: $0 --table $out; to go on: --out $out"
+		say "interrupted after $number of $total runs; their table: $0 --table $out; to continue: the same command with --out $out"
 	fi
 	trap - EXIT
 	exit "$1"
@@ -138,7 +162,7 @@ trap 'stop 130' INT
 trap 'stop 141' PIPE
 trap 'stop 143' TERM
 
-# simulate REASON: this machine cannot do it; a simulated one can.
+# simulate REASON: run on a simulated machine, because this one cannot be used.
 simulate()
 {
 	restore
@@ -150,15 +174,19 @@ simulate()
 		say "error: $1; run this on a kernel with the patches, or from a checkout, which simulates a machine"
 		exit 3
 	fi
-	say "$1; going to a simulated machine (to prevent that: --here)"
+	[ -z "$here_only" ] || wrong "$here_only does not work on simulated machines ($1)"
+	say "$1; running on a simulated machine (--here prevents this)"
 	exec "$dir/in-sim" ${pipe:+--pipe} ${threads:+--threads} ${groups:+--groups "$groups"} ${loops:+--loops "$loops"} \
 		${runs:+--runs "$runs"} ${out:+--out "$out"} ${wanted:+--features "$wanted"} \
-		${trace_loops:+--trace-loops "$trace_loops"} ${machine:+--machine "$machine"} \
-		${kernel:+--kernel "$kernel"}
+		${trace_loops:+--trace-loops "$trace_loops"} ${machine:+--machine "$machine"} ${kernel:+--kernel "$kernel"} \
+		${jobs:+--jobs "$jobs"} ${quantum:+--quantum "$quantum"} ${ips:+--ips "$ips"} \
+		${idle_exit:+--idle-exit "$idle_exit"} ${append:+--append "$append"} ${timeout:+--timeout "$timeout"}
 }
 
 [ -z "$machine$kernel" ] || simulate "${machine:+--machine $machine }${kernel:+--kernel $kernel }given"
 find_features simulate
+[ -z "$sim_only" ] || wrong "$sim_only is for simulated machines only; name one with --machine"
+[ -z "$trace_loops" ] || [ -n "$trace" ] || wrong "--trace-loops needs --trace"
 
 [ -r "$proc/schedstat" ] || die "$proc/schedstat: no such file; the kernel needs CONFIG_SCHEDSTATS=y"
 version=$(sed -n 's/^version //p' "$proc/schedstat")
