@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Threads that behave as QEMU's do, on the simulator's fibers and without QEMU: each is named as a vCPU's
- * thread and then waits and is woken, in turns with the main thread. tests/test_sim.py links it
+ * thread and then waits and is woken, in turns with the main thread. tests/harness/test_machine.py links it
  * with the simulator's parts but the plugin, for the host and for arm64.
  */
 #define _GNU_SOURCE

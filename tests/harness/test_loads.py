@@ -1,214 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The loads other than hackbench: the table, the collector bench/run-loads.sh on made-up machines with programs that
-print what they are told, bench/load.c, and all of it on simulated machines."""
+"""The collector bench/run-loads.sh of the loads other than hackbench, on made-up machines with programs that print what the
+real ones do; and bench/load.c. Each shell runs the first test; dash runs the rest."""
 
-import csv
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-from test_hackbench import ONE_PER_SHELL, Machine, gone, wait_for
-
-TOP = Path(__file__).resolve().parents[2]
-TABLE = TOP / "bench/loads-table"
-COLLECTOR = TOP / "bench/run-loads.sh"
-
-
-# bench/loads-table
-
-SESSION = """begin session {name}
-format 1
-release 7.3.4
-version #1
-machine aarch64
-cpus {cpus}
-scale {scale}
-sides {sides}
-side_features off NO_STEAL
-side_features on STEAL
-online 0-3
-model Fake
-program fake 1.0
-end session
-"""
-
-
-def session(name="s", cpus=4, scale=1, sides="off on"):
-    return SESSION.format(name=name, cpus=cpus, scale=scale, sides=sides)
-
-
-def record(load, side, *metrics, name="s", status=0, valid="yes"):
-    lines = [f"begin run {name}", f"load {load}", f"side {side}", f"exit {status}", f"valid {valid}"]
-    return "\n".join(lines + [f"metric {metric}" for metric in metrics] + ["end run", ""])
-
-
-def pairs(load, metric, off, on):
-    """Runs of both sides; METRIC is "NAME UNIT BETTER"."""
-    return "".join(record(load, side, f"{metric} {value}") for side, values in (("off", off), ("on", on)) for value in values)
-
-
-def make(tmp_path, text, *args, rc=0):
-    """loads-table's (table, messages, CSV's rows) for this raw file."""
-    (tmp_path / "raw").mkdir(exist_ok=True)
-    (tmp_path / "raw/loads.raw").write_text(text)
-    done = subprocess.run([TABLE, *args, tmp_path / "raw"], capture_output=True, text=True, check=False)
-    assert done.returncode == rc, done.stdout + done.stderr
-    rows = {}
-    if rc == 0:
-        assert (tmp_path / "raw/table.txt").read_text() == done.stdout
-        with open(tmp_path / "raw/loads.csv", encoding="utf-8") as file:
-            rows = {(row["load"], row["metric"], row["side"]): row for row in csv.DictReader(file)}
-    return done.stdout, done.stderr, rows
-
-
-# Five against five that do not overlap: 2 / (10 over 5).
-CLEAR = 2 / 252
-
-
-@pytest.mark.parametrize("metric,off,on,better,verdict", [
-    # 12 / 10 and 10 / 12: what takes less time is better
-    ("time s lower", [11, 11.5, 12, 12.5, 13], [9, 9.5, 10, 10.5, 10.9], 20.0, "GAIN"),
-    ("time s lower", [9, 9.5, 10, 10.5, 10.9], [11, 11.5, 12, 12.5, 13], 100 * (10 / 12 - 1), "LOSS"),
-    # and what is more a second
-    ("rate MB/s higher", [11, 11.5, 12, 12.5, 13], [9, 9.5, 10, 10.5, 10.9], 100 * (10 / 12 - 1), "LOSS"),
-    ("rate MB/s higher", [9, 9.5, 10, 10.5, 10.9], [11, 11.5, 12, 12.5, 13], 20.0, "GAIN"),
-    # a share that moves is neither
-    ("share_nice0 % same", [9, 9.5, 10, 10.5, 10.9], [11, 11.5, 12, 12.5, 13], 20.0, "DIFF"),
-    ("share_nice0 % same", [11, 11.5, 12, 12.5, 13], [9, 9.5, 10, 10.5, 10.9], 100 * (10 / 12 - 1), "DIFF"),
-    # told apart, but less than 1 % apart
-    ("share_nice0 % same", [50.0, 50.01, 50.02, 50.03, 50.04], [50.3, 50.31, 50.32, 50.33, 50.34],
-     100 * (50.32 / 50.02 - 1), "same"),
-])
-def test_better_and_verdict(tmp_path, metric, off, on, better, verdict):
-    said, _, rows = make(tmp_path, session() + pairs("x-1x", metric, off, on))
-    row = rows["x-1x", metric.split()[0], "on"]
-    assert float(row["percent_better"]) == pytest.approx(better)
-    assert float(row["percent_low"]) <= float(row["percent_better"]) <= float(row["percent_high"])
-    assert float(row["p"]) == pytest.approx(CLEAR) and row["verdict"] == verdict
-    assert (row["runs"], row["baseline_runs"]) == ("5", "5")
-    line = next(line for line in said.splitlines() if line.split()[0] == "x-1x").split()
-    medians = [sorted(values)[2] for values in (off, on)]
-    assert line[1:3] == metric.split()[:2] and [float(word) for word in line[3:5]] == medians
-    assert line[5] == f"{better:.1f}" and line[-3:] == ["0.0079", verdict, "5"]
-
-
-@pytest.mark.parametrize("metric,off,on,verdict", [
-    ("time s lower", [10, 12, 11, 13, 9], [11, 9.5, 12.5, 10.5, 13.5], "same?"),
-    ("rate MB/s higher", [10, 12, 11, 13, 9], [11, 9.5, 12.5, 10.5, 13.5], "same?"),
-    # known within 1 %, or not
-    ("share_nice0 % same", [50, 50.01, 50.02, 50.03, 50.04], [50.005, 50.015, 50.025, 50.035, 49.99], "same"),
-    ("share_nice0 % same", [10, 12, 11, 13, 9], [11, 9.5, 12.5, 10.5, 13.5], "same?"),
-    ("share_nice0 % same", [50, 50.1, 50.2, 50.3, 50.4], [48, 48.5, 50.15, 50.25, 50.35], "same?"),
-    ("share_nice0 % same", [48, 48.5, 50.15, 50.25, 50.35], [50, 50.1, 50.2, 50.3, 50.4], "same?"),
-])
-def test_not_told_apart(tmp_path, metric, off, on, verdict):
-    _, _, rows = make(tmp_path, session() + pairs("x-1x", metric, off, on))
-    (row,) = rows.values()
-    assert float(row["p"]) >= 0.05 and row["verdict"] == verdict
-
-
-def test_failed_and_invalid_runs_do_not_count(tmp_path):
-    text = session() + pairs("x-1x", "time s lower", [3, 3], [2, 2])
-    text += record("x-1x", "on", "time s lower 100", status=1) + record("x-1x", "on", "time s lower 100", valid="no")
-    said, _, rows = make(tmp_path, text)
-    assert float(rows["x-1x", "time", "on"]["percent_better"]) == pytest.approx(50)
-    assert "not in the table: 2" in said
-    assert "2 runs against 2 cannot have p below 0.33" in said
-
-
-def test_several_metrics_loads_files_and_sides(tmp_path):
-    sides = "off on other"
-    text = session(sides=sides)
-    for load in ("b-1x", "a"):
-        for side, value in (("off", 4), ("on", 2), ("other", 8)):
-            text += record(load, side, f"time s lower {value}", f"rate 1/s higher {value}")
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/more.raw").write_text(session("t", sides=sides) + record("a", "on", "time s lower 3", name="t"))
-    said, _, rows = make(tmp_path, text)
-    assert list(rows) == [(load, metric, side) for load in ("b-1x", "a") for metric in ("time", "rate") for side in ("on", "other")]
-    better = {key: float(row["percent_better"]) for key, row in rows.items()}
-    assert better["b-1x", "time", "on"] == 100 and better["b-1x", "rate", "on"] == -50
-    assert better["a", "time", "other"] == -50 and better["a", "rate", "other"] == 100
-    assert rows["a", "time", "on"]["runs"] == "2" and better["a", "time", "on"] == pytest.approx(60)
-    assert re.search(r"^ *a +time +s +4 +other +8 +-50\.0 ", said, re.M), said
-
-
-def test_a_side_without_runs(tmp_path):
-    said, _, rows = make(tmp_path, session() + record("a", "off", "time s lower 4"))
-    assert rows["a", "time", "on"]["verdict"] == "-" and rows["a", "time", "on"]["percent_better"] == ""
-    assert re.search(r"^ *a +time +s +4 +- +- .* 1,0$", said, re.M), said
-
-
-@pytest.mark.parametrize("text,message", [
-    (session(), "no run with a result"),
-    (session() + record("a", "off", "time s lower 4", status=1), "no run with a result in"),
-    (session() + record("a", "up", "time s lower 4"), "side 'up' is not among the session's sides, off on"),
-    (session() + record("a", "off", "time s lower"), "not understood: metric time s lower"),
-    (session() + record("a", "off", "time s lower x"), "not understood: metric time s lower x"),
-    (session() + record("a", "off", "time s smaller 4"), "not understood: metric time s smaller 4"),
-    (session() + record("a", "off", "time s lower 4") + record("a", "on", "time us lower 4"), "is in us (lower is better), but in s"),
-    (record("a", "off", "time s lower 4"), "which is not described before"),
-    (session() + record("a", "off", "time s lower 4") + session("t", scale=2), "has scale '2', but session s"),
-    (session() + record("a", "off", "time s lower 4") + session("t", cpus=5), "has cpus '5', but session s"),
-])
-def test_raw_files_that_make_no_table(tmp_path, text, message):
-    _, stderr, _ = make(tmp_path, text, rc=1)
-    assert message in stderr and "Traceback" not in stderr
-
-
-def test_incomplete_record_is_named(tmp_path):
-    _, stderr, rows = make(tmp_path, session() + record("a", "off", "time s lower 4") + "begin run s\nload a\n")
-    assert "incomplete run record" in stderr and len(rows) == 1
-
-
-@pytest.mark.parametrize("args,rc,message", [
-    ([], 2, "no PATH"), (["--what"], 2, "unknown option: --what"), (["--out"], 2, "--out needs a value"),
-    (["/nonexistent.raw"], 1, "cannot read /nonexistent.raw"), (["EMPTY"], 1, "no *.raw in there"),
-])
-def test_wrong_calls_of_the_table(tmp_path, args, rc, message):
-    args = [str(tmp_path) if word == "EMPTY" else word for word in args]
-    done = subprocess.run([TABLE, *args], capture_output=True, text=True, check=False)
-    assert done.returncode == rc and message in done.stderr and "Traceback" not in done.stderr
-
-
-# bench/run-loads.sh, with programs that print what the real ones do.
-
-FAKE_PROGRAM = '''#!%s
-import json, os, pathlib, subprocess, sys, time
-root = pathlib.Path(os.environ["FAKE_ROOT"])
-name, args = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
-if args[:1] in (["--version"], ["--help"]):
-    print({"perf": "perf version 6.1", "tbench": "dbench version 4.00"}.get(name, name + " 1.0"))
-    sys.exit(0)
-side = "on" if (root / "sys/kernel/debug/sched/features").read_text().split() == ["STEAL"] else "off"
-with open(root / "calls", "a") as calls:
-    calls.write(json.dumps([name, side, args]) + "\\n")
-do = json.loads((root / "do.json").read_text()).get(name, {})
-if do.get("hang"):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
-    (root / "pids").write_text("%%d %%d" %% (os.getpid(), child.pid))
-    time.sleep(300)
-if do.get("meddle"):
-    (root / "sys/kernel/debug/sched/features").write_text("WHAT\\n")
-if do.get("fail"):
-    print("cannot do it")
-    sys.exit(do["fail"])
-texts = json.loads((root / "texts.json").read_text())
-said = next(text for key, text in texts.items() if " ".join([name, *args]).startswith(key))
-print(said)
-sys.exit(do.get("late", 0))
-''' % sys.executable
+from collector import FEATURES, ONE_PER_SHELL, Machine
+from commands import FAKES, TOP, processes, wait_for
 
 TEXTS = {
     "perf": "# Running 'sched/pipe' benchmark:\n\n     Total time: 0.123 [sec]\n\n"
-                        "       4.684000 usecs/op\n         213492 ops/sec",
+            "       4.684000 usecs/op\n         213492 ops/sec",
     "sysbench": "sysbench 1.0.20\n\nGeneral statistics:\n    total time:                          0.0223s\n"
                 "    total number of events:              1000\n\nLatency (ms):\n         sum:   1.00",
     "stress-ng": "stress-ng: info:  [9] dispatching hogs: 4 switch\n"
@@ -220,33 +27,41 @@ TEXTS = {
     "load nice": "metric share_nice0 % same 70.5\nmetric time s lower 2",
 }
 
+METRICS = {
+    "pipe": ["time us/op lower 4.684000"], "hogs": ["time us/op lower 4.684000"], "messaging": ["time s lower 0.123"],
+    "latency": ["wake_p99 us lower 7", "rate requests/s higher 99.5"], "threads": ["time s lower 0.0223"],
+    "mutex": ["time s lower 0.0223"], "switch": ["rate switches/s higher 380140.47"], "fork": ["time s lower 0.25"],
+    "barrier": ["time s lower 0.25"], "nice": ["share_nice0 % same 70.5", "time s lower 2"],
+}
+
 
 class LoadsMachine(Machine):
     """A machine with the programs of the loads, but tbench."""
 
-    def __init__(self, root, pair, programs=("perf", "sysbench", "stress-ng", "load")):
+    raw_name = "loads.raw"
+
+    def __init__(self, root, pair="dash-mawk", programs=("perf", "sysbench", "stress-ng", "load")):
         super().__init__(root, pair)
         self.put("texts.json", json.dumps(TEXTS))
-        self.put(self.features, "STEAL\n")
+        self.put(FEATURES, "STEAL\n")
         self.do()
         top = root / "bench"
         top.mkdir()
         for name in ("run-loads.sh", "switch.sh"):
             shutil.copy(TOP / "bench" / name, top / name)
         for name in programs:
-            self.script(name, FAKE_PROGRAM)
-        if "load" in programs:
-            (self.bin / "load").rename(top / "load")
+            ((top if name == "load" else self.bin) / name).symlink_to(FAKES / "load")
         self.collector = top / "run-loads.sh"
-        self.raw = self.out / "loads.raw"
 
     def do(self, **what):
+        """The faults of the programs."""
         self.put("do.json", json.dumps(what))
 
-    def collect(self, *args, rc=0, **more):
-        return self.run("--runs", "1", "--out", str(self.out), *args, rc=rc, collector=self.collector, **more)
+    def collect(self, *args, rc=0):
+        return self.run("--runs", "1", "--out", self.out, *args, rc=rc)
 
     def calls(self):
+        """The programs' calls since the last time, as (name, side, arguments)."""
         path = self.root / "calls"
         found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         path.unlink(missing_ok=True)
@@ -255,37 +70,27 @@ class LoadsMachine(Machine):
     def runs(self):
         """(load, side, valid, metrics) of each record."""
         records = re.findall(r"^begin run .*?^end run$", self.raw.read_text(), re.M | re.S)
-        return [(re.search("^load (.*)", r, re.M)[1], re.search("^side (.*)", r, re.M)[1], re.search("^valid (.*)", r, re.M)[1],
-                 re.findall("^metric (.*)", r, re.M)) for r in records]
-
-
-@pytest.fixture(params=ONE_PER_SHELL)
-def machine(tmp_path, request):
-    return LoadsMachine(tmp_path, request.param)
+        return [(*(re.search(f"^{key} (.*)", r, re.M)[1] for key in ("load", "side", "valid")), re.findall("^metric (.*)", r, re.M))
+                for r in records]
 
 
 @pytest.fixture
-def dash_machine(tmp_path):
-    return LoadsMachine(tmp_path, "dash-mawk")
+def machine(tmp_path):
+    return LoadsMachine(tmp_path)
 
 
-METRICS = {
-    "pipe": ["time us/op lower 4.684000"], "hogs": ["time us/op lower 4.684000"], "messaging-2x": ["time s lower 0.123"], "messaging-4x": ["time s lower 0.123"],
-    "latency": ["wake_p99 us lower 7", "rate requests/s higher 99.5"], "threads": ["time s lower 0.0223"],
-    "mutex": ["time s lower 0.0223"], "switch": ["rate switches/s higher 380140.47"], "fork": ["time s lower 0.25"],
-    "barrier": ["time s lower 0.25"], "nice": ["share_nice0 % same 70.5", "time s lower 2"],
-}
-
-
-def test_every_load(machine):
+@pytest.mark.parametrize("pair", ONE_PER_SHELL)
+def test_every_load(tmp_path, pair):
+    machine = LoadsMachine(tmp_path, pair)
     stdout, stderr = machine.collect("--scale", "2")
     assert stdout == "" and "not run: tbench-1: tbench is not installed: apt-get install dbench" in stderr
     runs = machine.runs()
     names = [load for load, side, _, _ in runs if side == "off"]
-    listed = machine.run("--list", collector=machine.collector)[0].splitlines()
-    assert names == [line.split()[0] for line in listed if line.endswith(" here")] and len(names) >= 15
-    for load, side, valid, metrics in runs:
-        assert (valid, metrics) == ("yes", METRICS.get(load) or METRICS[load.partition("-")[0]]), load
+    listed = machine.run("--list")[0].splitlines()
+    assert names == [line.split()[0] for line in listed if line.endswith(" here")]
+    assert {name.partition("-")[0] for name in names} == set(METRICS)
+    for load, _, valid, metrics in runs:
+        assert (valid, metrics) == ("yes", METRICS[load.partition("-")[0]]), load
     assert [side for _, side, _, _ in runs] == ["off", "on"] * len(names)
     calls = machine.calls()
     assert [side for _, side, _ in calls] == ["off", "on"] * len(names)
@@ -298,7 +103,7 @@ def test_every_load(machine):
     assert "\ncpus 4\nscale 2\nprogram perf version 6.1\n" in text and "\nside_features on STEAL\n" in text
     machine.untouched()
     # and the table takes it
-    done = subprocess.run([TABLE, machine.out], capture_output=True, text=True, check=True)
+    done = subprocess.run([TOP / "bench/loads-table", machine.out], capture_output=True, text=True, check=True)
     assert re.search(r"^ *switch-1x +rate +switches/s +380140 +380140 +0\.0 ", done.stdout, re.M), done.stdout
 
 
@@ -312,7 +117,7 @@ def test_pairs_are_interleaved_and_take_turns(machine):
 
 
 def test_other_sides_and_families(machine):
-    machine.put(machine.features, "STEAL NEXT_BUDDY \n")
+    machine.put(FEATURES, "STEAL NEXT_BUDDY \n")
     machine.collect("--loads", "latency,nice-2", "--features", "a=NO_STEAL,b=STEAL", "--only", "b", "--first", "7")
     assert [run[:2] for run in machine.runs()] == [("latency-0.5x", "b"), ("latency-1x", "b"), ("latency-2x", "b"), ("nice-2", "b")]
     assert "\npair 7\n" in machine.raw.read_text()
@@ -342,51 +147,40 @@ def test_done_runs_are_not_done_again(machine):
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
 def test_interrupt(machine, name):
-    number = getattr(signal, "SIG" + name)
     machine.do(perf={"hang": True})
-    process = machine.start("--loads", "fork-1x pipe", "--out", str(machine.out), collector=machine.collector)
-    wait_for(lambda: (machine.root / "pids").exists() and machine.get("pids"))
-    assert machine.get(machine.features) == "NO_STEAL\n"
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=30)
-    assert process.returncode == 128 + number, stdout + stderr
-    assert "interrupted after 2 of 20 runs; to go on: --out" in stderr
-    machine.untouched()
-    for pid in map(int, machine.get("pids").split()):
-        wait_for(lambda: gone(pid))
+    process = machine.hang("--loads", "fork-1x pipe")
+    assert machine.get(FEATURES) == "NO_STEAL\n"
+    assert "interrupted after 2 of 20 runs; " in machine.interrupt(process, getattr(signal, "SIG" + name))
     machine.do()
     machine.calls()
     machine.collect("--loads", "fork-1x pipe")
     assert [(name, side) for name, side, _ in machine.calls()] == [("perf", "off"), ("perf", "on")]
 
 
-def test_hogs_do_not_stay(dash_machine):
+def test_hogs_do_not_stay(machine):
     """Neither after the load nor when it is interrupted."""
     def hogs():
-        found = subprocess.run(["pgrep", "-f", str(dash_machine.collector)], stdout=subprocess.PIPE, text=True, check=False)
-        return found.stdout.split()
-    dash_machine.collect("--loads", "hogs-3")
+        return processes(str(machine.collector))
+    machine.collect("--loads", "hogs-3")
     assert not hogs()
-    dash_machine.do(perf={"hang": True})
-    process = dash_machine.start("--loads", "hogs-3", "--runs", "2", "--out", str(dash_machine.out), collector=dash_machine.collector)
-    wait_for(lambda: (dash_machine.root / "pids").exists() and dash_machine.get("pids"))
+    machine.do(perf={"hang": True})
+    process = machine.hang("--loads", "hogs-3", "--runs", "2")
     assert len(hogs()) >= 4
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    machine.interrupt(process)
     wait_for(lambda: not hogs())
 
 
-@pytest.mark.parametrize("text,load", [("nothing", "pipe"), ("usecs/op", "pipe"), ("total time: -", "threads-1x"), ("", "nice-1x")])
-def test_output_that_is_not_understood(dash_machine, text, load):
-    dash_machine.put("texts.json", json.dumps({key: text for key in TEXTS}))
-    _, stderr = dash_machine.collect("--loads", load, rc=1)
+@pytest.mark.parametrize("text,load", [("usecs/op", "pipe"), ("total time: -", "threads-1x"), ("", "nice-1x")])
+def test_output_that_is_not_understood(machine, text, load):
+    machine.put("texts.json", json.dumps({key: text for key in TEXTS}))
+    _, stderr = machine.collect("--loads", load, rc=1)
     assert "it printed no result" in stderr
-    assert {run[2] for run in dash_machine.runs()} == {"it printed no result"}
+    assert {run[2] for run in machine.runs()} == {"it printed no result"}
 
 
-def test_features_that_somebody_changes(dash_machine):
-    dash_machine.do(perf={"meddle": True})
-    _, stderr = dash_machine.collect("--loads", "pipe", rc=1)
+def test_features_that_somebody_changes(machine):
+    machine.do(perf={"meddle": True})
+    _, stderr = machine.collect("--loads", "pipe", rc=1)
     assert "somebody changed the online CPUs or the scheduler features" in stderr
 
 
@@ -394,36 +188,33 @@ def test_features_that_somebody_changes(dash_machine):
     (["--loads", "tbench"], 1, "tbench-1: tbench is not installed: apt-get install dbench"),
     (["--loads", "hackbench"], 2, "not a load: hackbench"), (["--loads", "pipe-2"], 2, "not a load: pipe-2"),
     (["--loads", "fork-0"], 2, "not a load: fork-0"), (["--loads", "fork-1.5"], 2, "not a load: fork-1.5"),
-    (["--loads", "fork-x"], 2, "not a load: fork-x"), (["--loads", "fork-"], 2, "not a load: fork-"),
+    (["--loads", "fork-"], 2, "not a load: fork-"),
     (["--runs", "0"], 2, "not a positive number: 0"), (["--scale", "0.1"], 2, "not a positive number: 0.1"),
     (["--loads"], 2, "--loads needs a value"), (["--what"], 2, "unknown option: --what"), (["--features", "=A"], 2, "not a side"),
     (["--only", "x"], 2, "no side is called x"), (["--features", "NO_STEAL,OTHER"], 3, "has no OTHER"),
 ])
-def test_wrong_calls(dash_machine, args, rc, message):
-    _, stderr = dash_machine.run(*args, rc=rc, collector=dash_machine.collector)
+def test_usage_errors(machine, args, rc, message):
+    _, stderr = machine.run(*args, rc=rc)
     assert message in stderr
-    dash_machine.untouched()
-    assert not dash_machine.out.exists() and dash_machine.calls() == []
+    machine.untouched()
+    assert not machine.out.exists() and machine.calls() == []
 
 
 def test_no_program_at_all(tmp_path):
-    machine = LoadsMachine(tmp_path, "dash-mawk", programs=())
+    machine = LoadsMachine(tmp_path, programs=())
     _, stderr = machine.collect(rc=1)
     assert "not run: latency-1x: no " in stderr and "none of the loads has its program here" in stderr
 
 
-def test_kernel_that_cannot_be_switched(machine):
-    machine.put(machine.features, "PLACE_LAG\n")
+def test_what_the_machine_must_have(machine):
+    machine.put(FEATURES, "PLACE_LAG\n")
     _, stderr = machine.collect(rc=3)
     assert "has no STEAL; run this on a kernel with the patches, or bench/in-sim-loads" in stderr
     shutil.rmtree(machine.root / "sys/kernel/debug")
     _, stderr = machine.collect(rc=3)
     assert "this kernel has no debugfs" in stderr
-
-
-def test_copied_without_what_it_sources(dash_machine):
-    (dash_machine.root / "bench/switch.sh").unlink()
-    _, stderr = dash_machine.collect(rc=1)
+    (machine.root / "bench/switch.sh").unlink()
+    _, stderr = machine.collect(rc=1)
     assert "switch.sh is missing; copy it beside" in stderr
 
 
@@ -436,7 +227,7 @@ def load(tmp_path_factory):
     subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-static", "-o", program, TOP / "bench/load.c"], check=True)
 
     def run(*args, rc=0, before=()):
-        done = subprocess.run([*before, program, *map(str, args)], capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run([*before, program, *map(str, args)], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == rc, done.stdout + done.stderr
         if rc:
             return done.stderr
@@ -444,6 +235,9 @@ def load(tmp_path_factory):
         assert all(len(words) == 5 and words[0] == "metric" for words in lines), done.stdout
         return {words[1]: (words[2], words[3], float(words[4])) for words in lines}
     return run
+
+
+ONE_CPU = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
 
 
 def test_wake(load):
@@ -459,29 +253,29 @@ def test_wake(load):
 
 
 def test_wake_up_is_without_the_work(load):
-    metrics = load("wake", "--workers", 1, "--requests", 100, "--work", 2000000)
+    # Work that takes longer than a task waits on a busy machine.
+    metrics = load("wake", "--workers", 1, "--requests", 20, "--work", 20000000)
     assert metrics["wake_p50"][2] < metrics["request_p50"][2] / 2
 
 
 @pytest.mark.parametrize("how", [[], ["--threads"], ["--barrier"]])
 def test_fork(load, how):
-    times = [load("fork", "--tasks", 3, "--rounds", rounds, "--work", 2000000, *how)["time"][2] for rounds in (1, 10)]
+    one, ten = (min(load("fork", "--tasks", 3, "--rounds", rounds, "--work", 2000000, *how)["time"][2] for _ in range(tries))
+                for rounds, tries in ((1, 5), (10, 1)))
     # 3 tasks of 2 to 8 ms on as many CPUs or fewer
-    assert times[1] > 2 * times[0] > 0.001
+    assert ten > 2 * one > 0.001
 
 
 def test_barrier_counts_from_the_first(load):
     """On one CPU the time is that of all tasks, although each of them begins when another one has ended."""
-    alone = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
-    one, three = (min(load("fork", "--barrier", "--tasks", tasks, "--rounds", 1, "--work", 500000, before=alone)["time"][2] for _ in range(10))
-                  for tasks in (1, 3))
+    one, three = (min(load("fork", "--barrier", "--tasks", tasks, "--rounds", 1, "--work", 500000, before=ONE_CPU)["time"][2]
+                      for _ in range(15)) for tasks in (1, 3))
     assert three > 2.7 * one, (one, three)
 
 
 def test_nice_weights(load):
     """On one CPU they are those of the kernel's table: 1024, 335 and 110."""
-    cpu = str(min(os.sched_getaffinity(0)))
-    metrics = load("nice", "--tasks", 1, "--sleepers", 0, "--total", 500000000, before=["taskset", "-c", cpu])
+    metrics = load("nice", "--tasks", 1, "--sleepers", 0, "--total", 500000000, before=ONE_CPU)
     assert list(metrics) == ["share_nice0", "share_nice5", "share_nice10", "time"]
     shares = [value for unit, better, value in metrics.values() if (unit, better) == ("%", "same")]
     assert sum(shares) == pytest.approx(100)
@@ -502,64 +296,5 @@ def test_nice_levels_and_sleepers(load):
     (["fork", "--threads", "--barrier"], "either --threads or --barrier"), (["nice", "--levels", "0,20"], "'20' is no nice value"),
     (["nice", "--levels"], "--levels needs nice values"), (["wake", "--requests", 9], "from 10"),
 ])
-def test_wrong_calls_of_load(load, args, message):
+def test_usage_errors_of_load(load, args, message):
     assert message in load(*args, rc=2)
-
-
-# On simulated machines
-
-def in_sim(sim_kernel, out, *args, rc=0):
-    done = subprocess.run([TOP / "bench/in-sim-loads", "--machine", "2x2x1", "--kernel", sim_kernel, "--out", out, *args],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert done.returncode == rc, done.stdout + done.stderr
-    return done.stdout, done.stderr
-
-
-def test_in_sim(sim_kernel, tmp_path):
-    out = tmp_path / "out"
-    stdout, _ = in_sim(sim_kernel, out, "--loads", "latency-1x fork-1.5x", "--runs", "2")
-    assert {p.name for p in out.iterdir() if p.name[0] != "."} == {
-        "plan", "table.txt", "loads.csv", "runs.csv", *(f"run-{load}-{n}.raw" for load in ("latency-1x", "fork-1.5x") for n in (1, 2))}
-    assert stdout == (out / "table.txt").read_text() and "failed" not in stdout
-    with open(out / "loads.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 8 and all(row["runs"] == row["baseline_runs"] == "2" for row in rows)
-    # 20 rounds of 6 tasks of 1000000 loops, of some instructions each, on 4 CPUs of 10^9 instructions a second
-    time = float(next(row for row in rows if row["load"] == "fork-1.5x")["baseline_median"])
-    assert 0.1 < time < 0.4
-    for path in out.glob("run-*.raw"):
-        text = path.read_text()
-        assert "\nsim topology 2x2x1\n" in text and "\ncpus 4\n" in text and re.search("^begin host .*-machine$", text, re.M)
-        sides = re.findall(r"^side (\w+)$", text, re.M)
-        assert sides == (["off", "on"] if "-1.raw" in path.name else ["on", "off"])
-    # Pairs are different samples, sides of a pair the same work.
-    assert len({row["baseline_median"] for row in rows}) == len(rows)
-    again, stderr = in_sim(sim_kernel, out, "--loads", "latency-1x fork-1.5x", "--runs", "2")
-    assert again == stdout and "all runs are in" in stderr
-    _, stderr = in_sim(sim_kernel, out, "--loads", "latency-1x", "--scale", "2", rc=1)
-    assert "has runs of another comparison" in stderr and "> scale 2" in stderr
-
-
-@pytest.mark.parametrize("args,message", [
-    (["--loads", "what"], "not a load: what"), (["--scale", "x"], "not a positive number: x"), (["--what", "1"], "unknown argument '--what'"),
-    (["--machine", "4"], "is not SOCKETSxCORESxTHREADS"), (["--features", "a=b=c"], "not a side"),
-])
-def test_wrong_calls_of_in_sim(tmp_path, args, message):
-    done = subprocess.run([TOP / "bench/in-sim-loads", "--out", tmp_path / "out", *args], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and message in done.stderr and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("also", ["Perf", "linux-perf=", "=perf", "dbench=tbench+", "a b", "-x"])
-def test_packages_of_a_guest_that_are_none(also):
-    done = subprocess.run([TOP / "scripts/guest-image", "--arch", "arm64", "--also", also], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "is no package; see --help" in done.stderr
-
-
-@pytest.mark.full
-def test_in_sim_with_every_program(sim_kernel, tmp_path):
-    names = ["pipe", "messaging-2x", "tbench-1x", "threads-2x", "mutex-1x", "switch-1x", "barrier-1.5x", "nice-1x"]
-    in_sim(sim_kernel, tmp_path / "out", "--loads", " ".join(names), "--runs", "1")
-    with open(tmp_path / "out/loads.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert list(dict.fromkeys(sorted(row["load"] for row in rows))) == sorted(names)
-    assert all(row["runs"] == row["baseline_runs"] == "1" and float(row["median"]) > 0 for row in rows)

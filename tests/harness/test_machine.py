@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0
+"""sim/machine and its simulator without a guest: options, compilers, fibers. With guests: tests/kernel/test_sim.py."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from commands import TOP, call
+
+MACHINE = TOP / "sim/machine"
+
+
+@pytest.mark.parametrize("args,message", [
+    (["--topology", "1x2x1"], "no command"),
+    (["--topology", "1x2x1", "true"], "unknown argument 'true'"),
+    (["--topology"], "--topology needs a value"),
+    (["--", "true"], "is not SOCKETSxCORESxTHREADS"),
+    (["--topology", "0x2x1", "--", "true"], "'0x2x1' is not"),
+    (["--topology", "1x2x1x1", "--", "true"], "'1x2x1x1' is not"),
+    (["--topology", "3x171x1", "--", "true"], "has 513 CPUs; QEMU's machine has 512 at most"),
+    (["--machine", "1x2", "--", "true"], "'1x2' is not SOCKETSxCORESxTHREADS"),
+    (["--machine", "1x4x1", "--topology", "1x4x1", "--", "true"], "either --machine or --topology"),
+    (["--topology", "1x2x1", "--quantum", "0", "--", "true"], "--quantum '0'"),
+    (["--topology", "1x2x1", "--ips", "1e9", "--", "true"], "--ips '1e9'"),
+    (["--topology", "1x2x1", "--ips", "980000000", "--", "true"], "a whole number of picoseconds"),
+    (["--topology", "1x2x1", "--idle-exit", "-1", "--", "true"], "--idle-exit '-1'"),
+    (["--topology", "1x2x1", "--seed", "", "--", "true"], "--seed ''"),
+    (["--topology", "1x2x1", "--pin", "99999", "--", "true"], "--pin '99999' is not a CPU of this host"),
+])
+def test_usage_errors(args, message):
+    stdout, stderr = call(MACHINE, *args, rc=2)
+    assert stdout == "" and message in stderr and "see --help" in stderr
+
+
+@pytest.mark.parametrize("version,message", [
+    ("2.11.1", "/qemu is version 2.11; simulated machines need QEMU 9.1 or later: scripts/setup"),
+    ("9.0.4", "/qemu is version 9.0; simulated machines need QEMU 9.1 or later"),
+    ("9.1.0", "/qemu is built without plugins"), ("10.0.2", "/qemu is built without plugins"),
+    (None, "not installed: "),
+])
+def test_unfit_qemu(tmp_path, version, message):
+    qemu = tmp_path / "qemu"
+    if version:
+        qemu.write_text('#!/bin/sh\ncase $1 in\n--version) echo "QEMU emulator version %s (Debian)" ;;\n'
+                        '*) echo "qemu: -plugin: plugin interface not enabled in this build" >&2; exit 1 ;;\nesac\n' % version)
+        qemu.chmod(0o755)
+    _, stderr = call(MACHINE, "--topology", "1x2x1", "--", "true", rc=1, env={**os.environ, "STEAL_QEMU": str(qemu)})
+    assert message in stderr and (version is None or "STEAL_QEMU" in stderr)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "aarch64-linux-gnu-gcc", "clang"])
+def test_compiles_without_a_warning(tmp_path, compiler):
+    if not shutil.which(compiler):
+        pytest.skip(compiler + " is not installed")
+    probe = subprocess.run([compiler, "-E", "-"], input="#include <stdio.h>\n", capture_output=True, text=True, check=False)
+    if probe.returncode:
+        assert "stdio.h" in probe.stderr
+        pytest.skip(compiler + " has no headers of a C library here")
+    _, stderr = call("make", "-C", TOP / "sim/qemu", "CC=" + compiler, "O=%s" % tmp_path)
+    assert stderr == "" and (tmp_path / "sim.so").stat().st_size > 10000
+
+
+@pytest.mark.parametrize("compiler,runner", [("gcc", ()), ("aarch64-linux-gnu-gcc", ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"))])
+def test_fibers_keep_what_is_theirs(tmp_path, compiler, runner):
+    """Registers, stack and thread-local storage, over thousands of switches, for both kinds of hosts."""
+    if os.uname().machine != "x86_64" and runner:
+        pytest.skip("this host is an arm64 one already")
+    parts = [TOP / "sim/qemu" / (name + ".c") for name in ("vcpu", "clock", "fiber", "wait", "mainloop")]
+    call(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I", TOP / "sim/qemu", "-o", tmp_path / "fibers",
+         TOP / "tests/harness/fibers.c", *parts, "-ldl", "-pthread")
+    stdout, _ = call(*runner, tmp_path / "fibers", env={**os.environ, "SIM_ENABLE": "1"}, timeout=300)
+    assert stdout == "1000 rounds of 5 threads\n"
+
+
+@pytest.mark.parametrize("also", ["Perf", "linux-perf=", "=perf", "dbench=tbench+", "a b", "-x"])
+def test_packages_of_a_guest_that_are_none(also):
+    _, stderr = call(TOP / "scripts/guest-image", "--arch", "arm64", "--also", also, rc=2)
+    assert "is no package; see --help" in stderr
