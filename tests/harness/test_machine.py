@@ -25,7 +25,7 @@ MACHINE = TOP / "sim/machine"
     (["--topology", "1x2x1", "--ips", "1e9", "--", "true"], "--ips '1e9'"),
     (["--topology", "1x2x1", "--ips", "980000000", "--", "true"], "a whole number of picoseconds"),
     (["--topology", "1x2x1", "--idle-exit", "-1", "--", "true"], "--idle-exit '-1'"),
-    (["--topology", "1x2x1", "--seed", "", "--", "true"], "--seed ''"),
+    (["--topology", "1x2x1", "--seed", "", "--", "true"], "--seed needs a value"),
     (["--topology", "1x2x1", "--pin", "99999", "--", "true"], "--pin '99999' is not a CPU of this host"),
 ])
 def test_usage_errors(args, message):
