@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0
+"""scripts/check, on a checkout with four small tests."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+HARNESS = """import os, pytest
+
+def test_passes(): assert os.environ["PYTEST_XDIST_WORKER"]
+
+def test_fails_at_first(): assert os.path.exists(os.environ["MENDED"])
+"""
+KERNEL = """import os, pytest
+
+def test_boots(): assert "PYTEST_XDIST_WORKER" not in os.environ
+
+@pytest.mark.full
+def test_takes_long(): pass
+"""
+
+
+@pytest.fixture
+def check(top, tmp_path):
+    """check(ARGUMENT...): the exit status, the names of the tests that ran, and the output."""
+    for part, text in [("harness", HARNESS), ("kernel", KERNEL)]:
+        (tmp_path / "tests" / part).mkdir(parents=True)
+        (tmp_path / "tests" / part / "test_it.py").write_text(text)
+    shutil.copy(top / "tests/pytest.ini", tmp_path / "tests")
+    (tmp_path / "scripts").mkdir()
+    for name in ["check", "lib.sh"]:
+        shutil.copy(top / "scripts" / name, tmp_path / "scripts")
+    (tmp_path / "scripts/setup").write_text("#!/bin/sh\n")
+    (tmp_path / "scripts/setup").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment.update(STEAL_CACHE=str(tmp_path / "cache"), MENDED=str(tmp_path / "mended"))
+
+    def check(*arguments):
+        done = subprocess.run([tmp_path / "scripts/check", *arguments], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+        ran = re.findall(r"(?:PASSED|FAILED) .*::(\w+)|::(\w+) (?:PASSED|FAILED) ", done.stdout)
+        return done.returncode, sorted(set(filter(None, sum(ran, ())))), done.stdout
+
+    check.mended = tmp_path / "mended"
+    return check
+
+
+def test_the_second_part_runs_if_the_first_fails(check):
+    status, ran, said = check()
+    assert (status, ran) == (1, ["test_boots", "test_fails_at_first", "test_passes"]), said
+    lines = said.splitlines()
+    assert re.search("= 1 failed, 1 passed in ", lines[-2]) and re.search("= 1 passed, 1 deselected in ", lines[-1])
+    # the parts' own output is there as well
+    assert lines.count(lines[-1]) == lines.count(lines[-2]) == 2
+    assert check("--lf")[:2] == (1, ["test_fails_at_first"])
+    check.mended.write_text("")
+    assert check("--lf")[:2] == (0, ["test_fails_at_first"])
+    assert check("--full")[:2] == (0, ["test_boots", "test_fails_at_first", "test_passes", "test_takes_long"])
+
+
+def test_a_selection_of_one_part(check):
+    assert check("-k", "passes")[:2] == (0, ["test_passes"])
+    status, ran, said = check("tests/kernel/test_it.py")
+    assert (status, ran) == (0, ["test_boots"]) and said.count("test session starts") == 1
+    assert check("tests/harness/test_it.py::test_passes")[:2] == (0, ["test_passes"])
+
+
+@pytest.mark.parametrize("arguments, status, message", [
+    (["-k", "nosuch"], 5, "deselected"), (["tests/kernel/test_none.py"], 1, "no such test file"),
+    (["--full", "--mutants"], 2, "exclude each other"), (["--nosuch"], 2, "unrecognized arguments: --nosuch")])
+def test_what_selects_nothing_is_no_success(check, arguments, status, message):
+    result, ran, said = check(*arguments)
+    assert (result, ran) == (status, []) and message in said, said
