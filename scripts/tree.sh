@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# Sourced after lib.sh by the scripts that handle kernel trees: get-kernel, apply and regen.
+# Sourced after lib.sh by the scripts that handle kernel trees: get-kernel, apply, regen and worktree.
 
 # The stable line that the series is made for.
 # shellcheck disable=SC2034  # used by the scripts that source this file
 line=7.3
 
-# A run from a git hook must not take the hook's repository for the kernel's.
+# A git hook that runs a script sets variables that name the hook's repository; the kernel's is another one.
 # shellcheck disable=SC2046  # a list of names
 unset $(git rev-parse --local-env-vars 2>/dev/null)
 
-# git_plain ARG...: git without the user's configuration, hooks, ignore and attribute files, so
-# that the same input gives the same objects and the same patches on every machine.
+# git_plain ARG...: git without the user's configuration, hooks, ignore and attribute files. The same input
+# gives the same objects and patches on every machine.
 git_plain() {
 	GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_ATTR_NOSYSTEM=1 LC_ALL=C \
 		git -c core.hooksPath=/dev/null -c core.attributesFile=/dev/null \
@@ -19,12 +19,12 @@ git_plain() {
 		-c core.fsmonitor=false -c gc.auto=0 "$@"
 }
 
-# format_patches TREE ARG...: git format-patch in the one form that this repository keeps; the
-# options are for what the tree's own configuration might say.
+# format_patches TREE ARG...: git format-patch in the form that this repository keeps. The options override
+# the tree's own configuration.
 format_patches() {
 	local tree=$1
 	shift
-	# quilt knows no renames
+	# quilt does not know renames
 	git_plain -C "$tree" format-patch -q --zero-commit --no-signature --full-index \
 		--no-renames --unified=3 --diff-algorithm=myers --stat=72 --src-prefix=a/ \
 		--dst-prefix=b/ --no-ext-diff --no-textconv --no-notes --no-thread --no-to --no-cc \
@@ -32,7 +32,7 @@ format_patches() {
 		--filename-max-length=64 "$@"
 }
 
-# kernel_version DIR: what `make kernelversion` would print; nothing if DIR is no kernel tree.
+# kernel_version DIR: print what `make kernelversion` prints; nothing if DIR is not a kernel tree.
 kernel_version() {
 	[ -f "$1/Makefile" ] || return 0
 	awk '/^(VERSION|PATCHLEVEL|SUBLEVEL|EXTRAVERSION)[ \t]*=/ {
@@ -48,12 +48,23 @@ kernel_version() {
 		}' "$1/Makefile"
 }
 
-# is_ours VERSION: whether VERSION is of the line, and harmless as part of a file name.
+# is_ours VERSION: whether VERSION is one of the line's, and safe as part of a file name.
 is_ours() { [[ $1 =~ ^${line//./\\.}\.[0-9]+[-+.~A-Za-z0-9]*$ ]]; }
 
-# pinned KEY: the value of KEY in the base file; empty if there is none.
+# pinned KEY: print the value of KEY in the base file; nothing if there is none.
 # shellcheck disable=SC2154  # $top is lib.sh's
 pinned() { [ ! -f "$top/base" ] || sed -n "s|^$1=||p" "$top/base"; }
+
+# names_in SERIES: print the names of the patches in a series file.
+names_in() { sed 's/[ \t]*#.*//; /^[ \t]*$/d' "$1"; }
+
+# lock_tree TREE: wait until no other script works in TREE. The lock is on the directory itself, so that it
+# leaves no file. It ends with the script.
+lock_tree() {
+	need flock
+	exec 9<"$1"
+	flock -n 9 || { say "waiting for another run in $1"; flock 9; }
+}
 
 # need_clean TREE: fail unless TREE, a git tree, holds exactly what HEAD holds.
 need_clean() {
@@ -63,9 +74,9 @@ need_clean() {
 	if [ -e "$dir/rebase-apply" ] || [ -e "$dir/rebase-merge" ]; then
 		die "$1: a git am or rebase is under way; finish it, or: git -C $1 am --abort"
 	fi
-	# an older quilt run leaves files modified: that has a way out of its own
+	# quilt leaves files modified; say how to undo that
 	[ ! -s "$1/.pc/applied-patches" ] ||
-		die "$1: quilt has patches applied; take them off: (cd $1 && quilt pop -a)"
+		die "$1: quilt has applied patches; remove them: (cd $1 && quilt pop -a)"
 	status=$(git --no-optional-locks -C "$1" status --porcelain --untracked-files=normal) ||
 		die "$1: git status failed (see above)"
 	[ -z "$status" ] || die "$1: not clean: $(head -n 3 <<<"$status" | paste -sd ';')" \

@@ -60,21 +60,23 @@ def run():
     return run
 
 
-def named(top, extra):
-    lines = (line.split("#")[0].strip() for line in (top / "series").read_text().splitlines())
-    return [top / "patches" / line for line in lines if line and line.startswith("extra/") == extra]
+def named(series):
+    """The patches that a series file names, in order, as paths; the extra ones are beside their series file."""
+    directory = series.parent if series.parent.name == "extra" else series.parent / "patches"
+    lines = (line.split("#")[0].strip() for line in series.read_text().splitlines())
+    return [directory / line for line in lines if line]
 
 
 @pytest.fixture(scope="session")
 def series(top):
-    """The patches named in the file series, in order, as paths; without the extra ones."""
-    return named(top, False)
+    """The patches of the series."""
+    return named(top / "series")
 
 
 @pytest.fixture(scope="session")
 def extras(top):
-    """The extra patches, likewise."""
-    return named(top, True)
+    """The extra patches."""
+    return named(top / "patches/extra/series")
 
 
 @pytest.fixture(scope="session")
