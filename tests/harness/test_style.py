@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The repository: shellcheck, licenses, usage texts, documentation."""
+"""The repository: shellcheck, licenses, usage texts and options, documentation, and what no file may name."""
 
-import pathlib
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
+TOP = Path(__file__).resolve().parents[2]
 
 
 def tracked():
@@ -23,18 +23,88 @@ def shell_scripts():
     return [p for p in tracked() if re.match(rb"#!.*\b(ba)?sh\b", first(p)) or p.suffix == ".sh"]
 
 
+def commands():
+    """What a person runs: the executables in three directories. Never those of tests/guest or sim/guest: they are for guests alone."""
+    return [p for p in tracked() if p.parent in (TOP / "scripts", TOP / "sim", TOP / "bench") and p.stat().st_mode & 0o111]
+
+
+def name(path):
+    return str(path.relative_to(TOP))
+
+
 def test_shellcheck(run):
     scripts = shell_scripts()
     assert len(scripts) >= 10
     run("shellcheck", *scripts)
 
 
-@pytest.mark.parametrize("script", [p for p in shell_scripts() if p.name not in ("lib.sh", "switch.sh", "unit.sh", "pool.sh", "tree.sh", "init", "run") and "guest" not in p.parts],
-                         ids=lambda p: str(p.relative_to(TOP)))
+def test_commands_are_found():
+    assert len(commands()) >= 15
+
+
+@pytest.mark.parametrize("script", commands(), ids=name)
 def test_help(run, script):
+    assert re.search(r"--help|^options '|\A#!.*python", script.read_text(), re.M), "not run: it does not know --help"
     out = run(script, "--help").stdout
-    assert out.startswith("Usage: "), out
-    assert "shellcheck" not in out, out
+    assert out.lower().startswith("usage: ") and "shellcheck" not in out, out
+
+
+def taken(script):
+    """The options of a script that uses options() of scripts/lib.sh: names, those with a value with a "="."""
+    spec = re.search(r"^options '([^']*)'", script.read_text(), re.M).group(1)
+    return {word.replace("+=", "=") for word in spec.split() if word[0].isalpha()}
+
+
+def named(script):
+    """The options that a usage text names: in its first paragraph, and in lines that begin with one."""
+    text = re.sub(r"^#$", "# ", script.read_text(), flags=re.M)
+    lines = re.search(r"^# Usage: (?:.*\n# )+", text, re.M).group(0).split("\n# ")
+    usage = " ".join(lines[:lines.index("")])
+    usage += "|" + "|".join(line.strip().split("  ")[0] for line in lines if re.match(r" +--[a-z]", line))
+    return {option + ("=" if value else "") for option, value in re.findall(r"--([a-z][a-z0-9-]*)( [^\s|\]])?", usage)}
+
+
+@pytest.mark.parametrize("script", [p for p in commands() if re.search("^options '", p.read_text(), re.M)], ids=name)
+def test_usage_and_parser_agree(script):
+    assert named(script) == taken(script)
+
+
+@pytest.mark.parametrize("arguments, printed", [
+    ("--tree x --add 1 --numa --add 2 --idle-exit 7 -- --tree b", "x|1 2|yes|7|--tree b"), ("--", "|||5|"), ("", "|||5|")])
+def test_options(run, tmp_path, arguments, printed):
+    """options() of scripts/lib.sh, with a script that takes a command."""
+    assert run(*with_options(tmp_path), *arguments.split()).stdout == printed + "\n"
+
+
+@pytest.mark.parametrize("rest, arguments, printed", [
+    ("...", "--numa a --numa", "||yes|5|a --numa"), ("*", "a --what --numa -k x", "||yes|5|a --what -k x")])
+def test_options_with_other_arguments(run, tmp_path, rest, arguments, printed):
+    assert run(*with_options(tmp_path, rest), *arguments.split()).stdout == printed + "\n"
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("--what", "unknown argument '--what'"), ("--tree", "--tree needs a value"), ("--tree=", "unknown argument '--tree='"),
+    ("true", "unknown argument 'true' (the command goes after --)"), ("-", "unknown argument '-'")])
+def test_wrong_options(run, tmp_path, arguments, message):
+    done = run(*with_options(tmp_path), *arguments.split(), check=False)
+    assert (done.returncode, done.stdout) == (2, f"script: error: {message}; see --help\n")
+
+
+def test_options_help_and_empty_value(run, tmp_path):
+    assert run(*with_options(tmp_path), "--numa", "--help").stdout == "Usage: script\n"
+    assert "--tree needs a value" in run(*with_options(tmp_path), "--tree", "", check=False).stdout
+
+
+def with_options(directory, rest="--"):
+    script = directory / "script"
+    script.write_text(f"""# Usage: script
+
+. {TOP}/scripts/lib.sh
+tree='' add=() numa='' idle_exit=5
+options 'tree= add+= numa idle-exit= {rest}' "$@"
+echo "$tree|${{add[*]}}|$numa|$idle_exit|${{rest[*]}}"
+""")
+    return ["bash", script]
 
 
 def test_init_of_the_guest_refuses_a_host(run):
@@ -45,20 +115,29 @@ def test_init_of_the_guest_refuses_a_host(run):
     assert done.returncode == 2 and "PID 1 only" in done.stdout and len(done.stdout.splitlines()) == 1, done.stdout
 
 
+def is_raw(path):
+    """A record that is kept as it came."""
+    return (TOP / "Documentation/results" in path.parents or path.suffix in (".png", ".svg")
+            or path.parent == TOP / "tests/data" and path.name != "README")
+
+
 def test_every_file_names_its_license():
-    without = []
-    for path in tracked():
-        relative = path.relative_to(TOP)
-        if relative.parts[0] == "patches" or relative.name in (
-                "LICENSE", "MAINTAINERS.snippet", "cover-letter.txt"):
-            continue  # their format has no place for it
-        if relative.parts[:2] == ("Documentation", "results"):
-            continue  # raw records, as they came
-        if relative.parts[:2] == ("tests", "data") and path.suffix != ".md" and relative.name != "README":
-            continue  # recorded as they came
-        if b"SPDX-License-Identifier: GPL-2.0" not in path.read_bytes()[:600]:
-            without.append(str(relative))
+    # The format of the others has no place for it.
+    without = [name(p) for p in tracked() if not is_raw(p) and p.suffix != ".patch" and p.name not in (
+        "LICENSE", "MAINTAINERS.snippet", "cover-letter.txt") and b"SPDX-License-Identifier: GPL-2.0" not in p.read_bytes()[:600]]
     assert not without, without
+
+
+# The patterns do not match themselves.
+@pytest.mark.parametrize("pattern", [
+    r"\b(pypi|pythonhosted|npmjs|rubygems|crates)\.(org|com|io)\b", r"\bproxy\.golang\.org\b",
+    r"\b(deb|ftp|archive|security|snapshot|httpredir|mirrors?|packages|ports)\.([a-z0-9-]+\.)*(debian|ubuntu)\.(org|com|net)\b",
+    r"(?<![\w}$.*])/[w]ork/"], ids=["registry", "go", "mirror", "path"])
+def test_no_file_names(pattern):
+    """Hosts of package registries and mirrors, and paths of the machine on which the files were made."""
+    found = [f"{name(p)}: {match.group(0)}" for p in tracked() if not is_raw(p)
+             for match in re.finditer(pattern, p.read_text(errors="replace"))]
+    assert not found, found
 
 
 def test_documentation_builds(run, top, tmp_path):
@@ -76,5 +155,6 @@ def test_readme_names_what_is_there():
 
 
 def test_series_and_patches_agree(series, extras):
+    assert len(series) == 9
     there = sorted(p for p in (TOP / "patches").rglob("*.patch") if not p.name.startswith("0000"))
     assert series + extras == there
