@@ -68,7 +68,7 @@ def machine(top, tmp_path):
         environment = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SUDO_USER": "", "USER": "root", "LOGNAME": "root",
                        **{f"STEAL_{name.upper()}": f"{tmp_path}/{name}" for name in ("proc", "sys", "boot")}}
         done = subprocess.run([*shell.split(), tmp_path / "clone/scripts/bug-report", *arguments], env=environment, cwd=tmp_path,
-                              capture_output=True, text=True, timeout=60, check=False)
+                              capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == rc, done.stdout + done.stderr
         return done.stdout if rc == 0 else done.stderr
 

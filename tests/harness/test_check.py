@@ -40,7 +40,7 @@ def check(top, tmp_path):
 
     def check(*arguments):
         done = subprocess.run([tmp_path / "scripts/check", *arguments], env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+                              stderr=subprocess.STDOUT, text=True, timeout=600, check=False)
         ran = re.findall(r"(?:PASSED|FAILED) .*::(\w+)|::(\w+) (?:PASSED|FAILED) ", done.stdout)
         return done.returncode, sorted(set(filter(None, sum(ran, ())))), done.stdout
 

@@ -87,7 +87,7 @@ class Repo:
         return [self.top / "scripts" / script, *map(str, args)]
 
     def run(self, script, *args, rc=0, **env):
-        done = subprocess.run(self.command(script, *args), env={**self.env, **env}, capture_output=True, text=True, timeout=120,
+        done = subprocess.run(self.command(script, *args), env={**self.env, **env}, capture_output=True, text=True, timeout=600,
                               check=False)
         assert done.returncode == rc, done.stderr
         if rc:
