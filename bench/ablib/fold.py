@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Folds the raw files of a comparison into DIR/runs.csv: a row for each run, also for failed ones.
+
+runs.csv, format 1. Numbers have full precision. A cell is empty where the kernel or the program does not tell. The columns, in order:
+
+    format          1
+    host            the machine that ran it: `host` of the unit or of the plan, else `here`
+    machine         SxCxT (sockets x cores x threads) of a simulated machine, or `here`
+    boot            UNIT/BOOT_ID: what runs share that ran between one start of a machine and its end
+    unit            what one start of the collector did
+    pair            number of the pair, from 1
+    position        position of the run in its pair, from 1
+    side            label of the side
+    command         as a shell would read it
+    seed            of the simulated machine
+    exit            status of the command
+    valid           yes, or the reason why the run does not count
+    time_ns         ns of the clock around the command
+    cpus            CPUs
+    metric:NAME     a metric of the plan, in the plan's unit; a column each
+    busy_percent    %   share of the run's time in which a CPU ran tasks. It may exceed 100: the kernel counts the wait of a task that
+                        is preempted on its way to sleep as running
+    slice_ms        ms  average time slice
+    sched               calls of schedule()
+    idle                of these, how many found nothing to run
+    wake                wake-ups
+    find_percent    %   share of the run's time in the newly idle balance and in stealing
+    steal               tasks stolen
+    across              wake-ups of a task onto a CPU of another NUMA node than the waker's (machines of several nodes)
+    pulled              wake-ups whose search for a CPU began at the waker's, the task having run on another node (wake_affine())
+    perf:EVENT      a counter of perf stat; a column each
+
+busy_percent to pulled are averages over the CPUs, from /proc/schedstat (versions 15 to 17) and sched/idle_search (version 1).
+plan says the unit and the direction of each metric.
+"""
+
+import csv
+import hashlib
+import io
+import re
+import shlex
+import tarfile
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Iterator, Optional
+
+from .plan import FORMAT, AbError, Metric, Plan, read_plan, write_whole
+
+HEAD = ("format", "host", "machine", "boot", "unit", "pair", "position", "side", "command", "seed", "exit", "valid", "time_ns", "cpus")
+SCHEDSTAT = ("busy_percent", "slice_ms", "sched", "idle", "wake", "find_percent", "steal", "across", "pulled")
+
+# The nine fields of a cpu line of /proc/schedstat, counted from 0.
+SCHED_COUNT, SCHED_GOIDLE, TTWU_COUNT, RQ_CPU_TIME, PCOUNT = 2, 3, 4, 6, 8
+# The fields of a domain line of versions 15 to 17, counted from its end.
+TTWU_WAKE_REMOTE, TTWU_MOVE_AFFINE = -3, -2
+CPU_MASK = re.compile("[0-9a-f]+(,[0-9a-f]+)*")
+
+REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+AGAIN = "run the same bench/ab command again: it measures this again"
+
+
+def cksum(data: bytes) -> int:
+    """The CRC that POSIX cksum prints. It is zlib's with the bits of each byte, and of the result, in reverse order."""
+    length = len(data).to_bytes((len(data).bit_length() + 7) // 8, "little")
+    crc = zlib.crc32((data + length).translate(REVERSED), 0xffffffff)
+    return int(f"{crc:032b}"[::-1], 2)
+
+
+@dataclass
+class Unit:
+    """What one start of the collector wrote: by run directory, and of machine/, the files' contents by name."""
+
+    name: str
+    path: Path
+    runs: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    machine: dict[str, bytes] = field(default_factory=dict)
+
+
+def text_of(files: dict[str, bytes], name: str) -> str:
+    return files.get(name, b"").decode(errors="replace").strip("\n")
+
+
+def add_file(unit: Unit, parts: tuple[str, ...], data: bytes) -> None:
+    """A file of a unit by its path; what is neither of a whole run nor of machine/ is left out."""
+    if len(parts) >= 2 and parts[0] == "machine":
+        unit.machine["/".join(parts[1:])] = data
+    elif len(parts) == 3 and parts[0] == "runs" and not parts[1].startswith("."):
+        unit.runs.setdefault(parts[1], {})[parts[2]] = data
+
+
+def read_archive(path: Path) -> Unit:
+    """Raises ValueError, with a text, for an archive that is not whole."""
+    unit, end = Unit(path.stem, path), 0
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for member in archive:
+                end = member.offset_data + (member.size + 511) // 512 * 512 if member.isreg() else member.offset_data
+                if not member.isreg():
+                    continue
+                data = archive.extractfile(member).read()
+                if len(data) != member.size:
+                    raise ValueError("the archive is truncated")
+                parts = tuple(part for part in member.name.split("/") if part not in ("", "."))
+                add_file(unit, parts if parts[0] in ("runs", "machine") else parts[1:], data)
+        with path.open("rb") as file:
+            file.seek(end)
+            # An archive ends with two blocks of zeros. One that is cut between two files has none.
+            if file.read(1024) != bytes(1024):
+                raise ValueError("the archive is truncated")
+    except (tarfile.TarError, EOFError) as error:
+        raise ValueError(f"the archive is truncated or damaged ({error})") from error
+    return unit
+
+
+def read_directory(path: Path) -> Unit:
+    unit = Unit(path.name, path)
+    for file in sorted(path.glob("machine/**/*")) + sorted(path.glob("runs/*/*")):
+        if file.is_file():
+            add_file(unit, file.relative_to(path).parts, file.read_bytes())
+    return unit
+
+
+def read_unit(path: Path) -> Unit:
+    """Raises ValueError, with a text, for one that is not whole."""
+    try:
+        unit = read_directory(path) if path.is_dir() else read_archive(path)
+    except OSError as error:
+        raise ValueError(f"cannot read it: {error.strerror}") from error
+    if not unit.runs:
+        raise ValueError("it has no run")
+    for name, files in unit.runs.items():
+        reason = check_run(files)
+        if reason:
+            raise ValueError(f"runs/{name}: {reason}")
+    return unit
+
+
+def check_run(files: dict[str, bytes]) -> Optional[str]:
+    """Why a run directory is not whole, by its file `sum`, of cksum or sha256sum; None if it is."""
+    if "sum" not in files:
+        return "no file sum"
+    listed = {}
+    for line in text_of(files, "sum").splitlines():
+        match = re.fullmatch(r"([0-9]+ [0-9]+|[0-9a-f]{64} ) ?(\S+)", line)
+        if not match:
+            return f"sum: not a line of cksum or sha256sum: {line}"
+        listed[match[2]] = match[1].strip()
+    for name, data in files.items():
+        if name != "sum" and listed.get(name) not in (f"{cksum(data)} {len(data)}", hashlib.sha256(data).hexdigest()):
+            return f"{name} does not fit its sum"
+    missing = sorted(set(listed) - set(files))
+    return f"{missing[0]} is missing" if missing else None
+
+
+def check_unit(path: Path) -> Optional[str]:
+    """Why a unit, an archive or a directory, is not whole; None if it is."""
+    try:
+        read_unit(Path(path))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@dataclass
+class Snapshot:
+    """What the kernel counted up to a moment, by CPU; by CPU and domain, the domain's CPUs and its wake-ups."""
+
+    cpus: dict[str, list[int]] = field(default_factory=dict)
+    domains: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
+    version: str = ""
+
+
+def read_schedstat(text: str) -> Snapshot:
+    """Raises ValueError or IndexError where it is not understood."""
+    snapshot, cpu = Snapshot(), ""
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["version"]:
+            snapshot.version = words[1]
+        elif words and re.fullmatch("cpu[0-9]+", words[0]):
+            if len(words) != 10:
+                raise ValueError(f"the line of {words[0]} has {len(words) - 1} fields, not 9")
+            cpu = words[0]
+            snapshot.cpus[cpu] = [int(word) for word in words[1:]]
+        elif words and words[0].startswith("domain"):
+            # Since version 17 the domain's name stands before the mask.
+            mask = next((word for word in words[1:3] if CPU_MASK.fullmatch(word)), None)
+            if mask is None:
+                raise ValueError(f"the line of {words[0]} has no mask")
+            snapshot.domains[cpu, words[0]] = (int(mask.replace(",", ""), 16), int(words[TTWU_WAKE_REMOTE]), int(words[TTWU_MOVE_AFFINE]))
+    return snapshot
+
+
+def read_idle_search(text: str) -> Optional[dict[str, list[int]]]:
+    """By CPU: steals, failed attempts, ns in the newly idle balance, ns in stealing. None if the version is not 1."""
+    rows = [line.split() for line in text.splitlines()]
+    if ["version", "1"] not in [row[:2] for row in rows]:
+        return None
+    return {row[0]: [int(word) for word in row[1:5]] for row in rows if len(row) >= 5 and row[0].startswith("cpu")}
+
+
+def wrapped(difference: int) -> int:
+    """The difference of two readings of a 32-bit counter."""
+    return difference + (1 << 32) if difference < 0 else difference
+
+
+def nodes_of(topology: str) -> dict[int, str]:
+    """For each CPU its NUMA node, from the lines `cpu N ... node M`."""
+    nodes = {}
+    for line in topology.splitlines():
+        words = line.split()
+        if len(words) % 2 == 0 and words[:1] == ["cpu"] and words[1].isdigit():
+            nodes[int(words[1])] = dict(zip(words[2::2], words[3::2])).get("node", "0")
+    return nodes
+
+
+def schedstat_figures(files: dict[str, bytes], window: int, nodes: dict[int, str]) -> dict[str, float]:
+    """The columns SCHEDSTAT, as far as the kernel tells. Raises ValueError or IndexError where it is not understood."""
+    before, after = (read_schedstat(text_of(files, f"schedstat.{when}")) for when in ("before", "after"))
+    if not after.cpus or window <= 0 or after.version not in ("15", "16", "17") or before.cpus.keys() != after.cpus.keys():
+        return {}
+    count = len(after.cpus)
+
+    def total(index: int) -> list[int]:
+        return [after.cpus[cpu][index] - before.cpus[cpu][index] for cpu in after.cpus]
+
+    busy, slices = sum(total(RQ_CPU_TIME)), sum(map(wrapped, total(PCOUNT)))
+    figures = {"busy_percent": 100 * busy / (window * count)}
+    if slices > 0:
+        figures["slice_ms"] = busy / slices / 1e6
+    for name, index in (("sched", SCHED_COUNT), ("idle", SCHED_GOIDLE), ("wake", TTWU_COUNT)):
+        figures[name] = sum(map(wrapped, total(index))) / count
+    searches = [read_idle_search(text_of(files, f"idle_search.{when}")) for when in ("before", "after")]
+    if None not in searches:
+        zeros = [0, 0, 0, 0]
+        steals, _, newidle, stealing = (
+            sum(searches[1].get(cpu, zeros)[i] - searches[0].get(cpu, zeros)[i] for cpu in after.cpus) for i in range(4))
+        figures["find_percent"] = 100 * (newidle + stealing) / (window * count)
+        figures["steal"] = steals / count
+    if len(set(nodes.values())) > 1 and after.domains:
+        across = pulled = 0
+        # A wake-up counts in the smallest domain that has both CPUs.
+        for key, (mask, remote, affine) in after.domains.items():
+            if len({node for cpu, node in nodes.items() if mask >> cpu & 1}) > 1:
+                _, remote_before, affine_before = before.domains.get(key, (0, 0, 0))
+                across += wrapped(remote - remote_before)
+                pulled += wrapped(affine - affine_before)
+        figures |= {"across": across / count, "pulled": pulled / count}
+    return figures
+
+
+def perf_counters(text: str) -> dict[str, float]:
+    """Counters of perf stat, by event, from its lines with -x , or ; or without. What it did not count is left out."""
+    counters = {}
+    for line in text.splitlines():
+        fields = re.split("[,;]", line.strip())
+        if len(fields) >= 4 and re.fullmatch(r"[0-9.]+|<.*>", fields[0]):
+            value, event = fields[0], fields[2]
+        else:
+            match = re.match(r"\s*([0-9][0-9,]*\.?[0-9]*)\s+(?:msec\s+)?([A-Za-z][^\s]*)", line)
+            if not match or match[2] == "seconds":
+                continue
+            value, event = match[1].replace(",", ""), match[2]
+        try:
+            counters[event] = float(value) if "." in value else int(value)
+        except ValueError:
+            continue
+    return counters
+
+
+def count_cpus(files: dict[str, bytes]) -> Optional[int]:
+    """From schedstat, or else from the list of CPUs that are online (0-3,5)."""
+    listed = len(re.findall("^cpu[0-9]+ ", text_of(files, "schedstat.after"), re.M))
+    if listed:
+        return listed
+    ranges = [part.split("-") for part in text_of(files, "online").split(",")]
+    if all(len(ends) <= 2 and all(end.strip().isdigit() for end in ends) for ends in ranges):
+        return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+    return None
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def row_of(unit: Unit, name: str, plan: Plan) -> dict[str, object]:
+    """The row of a run."""
+    files = unit.runs[name]
+    where = f"{unit.path}: runs/{name}"
+    words = text_of(files, "schedule").split()
+    if len(words) < 3 or not words[0].isdigit() or not words[1].isdigit():
+        raise AbError(f"{where}/schedule: not PAIR POSITION SIDE FEATURES; delete {unit.path} and {AGAIN}")
+    pair, position, side = int(words[0]), int(words[1]), words[2]
+    if side not in plan.sides:
+        raise AbError(f"{where}: side '{side}' is none of {plan.path}; use another --out, or delete {unit.path} and {AGAIN}")
+    boot = text_of(files, "boot_id") or "unknown"
+
+    def machine(what: str) -> str:
+        """A file of machine/. If there are several boots, each has a directory there."""
+        return text_of(unit.machine, f"{boot}/{what}") or text_of(unit.machine, what)
+
+    clocks = [text_of(files, what).strip() for what in ("began_ns", "ended_ns")]
+    time = int(clocks[1]) - int(clocks[0]) if all(clock.isdigit() for clock in clocks) else None
+    valid = one_line(text_of(files, "valid")) or "it does not say that it is valid"
+    if valid == "yes" and (time is None or time <= 0):
+        valid = "the clock did not advance"
+    row = {"format": FORMAT, "host": machine("host") or plan.get("host", "here"), "machine": plan.get("machine", "here"),
+           "boot": f"{unit.name}/{boot}", "unit": unit.name, "pair": pair, "position": position, "side": side,
+           "command": shlex.join(text_of(files, "command").splitlines()), "seed": plan.seed(pair),
+           "exit": text_of(files, "exit").strip() or "unknown", "valid": valid, "time_ns": time, "cpus": count_cpus(files)}
+    output = "\n".join(text_of(files, what) for what in ("stdout", "stderr"))
+    row |= {metric.column: metric.value(output) for metric in plan.metrics if metric.name != "time"}
+    try:
+        row |= schedstat_figures(files, time or 0, nodes_of(machine("topology")))
+    except (ValueError, IndexError):
+        pass  # a schedstat of another form: the cells stay empty
+    row |= {f"perf:{event}": value for event, value in perf_counters(text_of(files, "perf-stat")).items()}
+    return row
+
+
+def unit_paths(directory: Path) -> Iterator[Path]:
+    """The units of a comparison. Names that begin with a dot are not finished yet."""
+    raw = directory / "raw"
+    for path in sorted(raw.iterdir()) if raw.is_dir() else []:
+        if path.name.startswith("."):
+            continue
+        # A directory without a run has just begun.
+        if path.suffix == ".tar" or any(not run.name.startswith(".") for run in path.glob("runs/*")):
+            yield path
+
+
+# Rows that were made already, by all that they are made of: a table after each pair makes only the new rows. The sums tell files apart.
+known_rows: dict[tuple, dict[str, object]] = {}
+
+
+def rows_of(path: Path, plan: Plan) -> list[dict[str, object]]:
+    try:
+        unit = read_unit(path)
+    except ValueError as error:
+        raise AbError(f"{path}: not whole: {error}; {AGAIN}") from error
+    rows = []
+    for name in sorted(unit.runs):
+        key = (unit.path, name, unit.runs[name]["sum"], tuple(sorted(unit.machine.items())), repr(plan.lines))
+        if key not in known_rows:
+            known_rows[key] = row_of(unit, name, plan)
+        rows.append(known_rows[key])
+    return rows
+
+
+def fold(directory: Path) -> Path:
+    """Writes DIR/runs.csv from DIR/plan and DIR/raw, and returns its path."""
+    directory = Path(directory)
+    plan = read_plan(directory)
+    rows: dict[tuple, dict[str, object]] = {}
+    for path in unit_paths(directory):
+        for row in rows_of(path, plan):
+            key = row["host"], row["pair"], row["side"]
+            if key in rows:
+                raise AbError(f"{path}: pair {row['pair']}, side {row['side']} is also in unit {rows[key]['unit']}; "
+                              "delete one of the two units")
+            rows[key] = row
+    events = sorted({column for row in rows.values() for column in row if column.startswith("perf:")})
+    metrics = [metric.column for metric in plan.metrics if metric.name != "time"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*HEAD, *dict.fromkeys(metrics), *SCHEDSTAT, *events], restval="", lineterminator="\n")
+    writer.writeheader()
+    order = {label: number for number, label in enumerate(plan.labels)}
+    writer.writerows(sorted(rows.values(), key=lambda row: (row["host"], row["pair"], row["position"], order[row["side"]])))
+    path = directory / "runs.csv"
+    write_whole(path, text.getvalue().encode())
+    return path

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0
+"""DIR/plan: what a comparison is. bench/ab writes it before the first run, as lines `KEY VALUE`.
+
+    format 1
+    command COMMAND          as a shell would read it
+    sides A=FEATURE[+FEATURE...],B=...    the first side is the baseline
+    kernels A=IMAGE,B=IMAGE  if the sides are kernels
+    metric SPEC              a line for each metric; the first decides
+    runs N                   planned pairs
+    seeds development        or published
+    order_seed N             seed of the order of the sides
+    machine SxCxT            or here
+    gate GATE                1% or 1%,2ms; no line without a gate
+    hash_kernel_A HASH       tells kernels apart
+
+SPEC is `time` or NAME=REGEX[,UNIT][,more|less] (less is better by default). Other keys are shown in the header and the page.
+"""
+
+import json
+import math
+import os
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+FORMAT = "1"
+SEEDS = {"development": 1000, "published": 1000000}
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+UNIT = re.compile(r"[A-Za-z%µ][A-Za-z0-9%µ/_.^-]*")
+TIME_UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+
+
+class AbError(Exception):
+    """One line that names the file and the way out."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric. `time` is measured by the collector's clock; others are the first group of a regex in the output."""
+
+    name: str
+    regex: str = ""
+    unit: str = ""
+    more: bool = False
+
+    @classmethod
+    def parse(cls, spec: str) -> "Metric":
+        """From `time` or NAME=REGEX[,UNIT][,more|less]."""
+        if spec in ("time", "time,less"):
+            return cls("time", unit="ns")
+        name, equals, regex = spec.partition("=")
+        if not equals or not NAME.fullmatch(name) or name == "time":
+            raise AbError(f"metric '{spec}': not `time` or NAME=REGEX[,UNIT][,more|less]")
+        direction, unit = "less", ""
+        # The regex ends at the first comma before which it is one with a group: (a{1,3}),s has the unit s.
+        words = regex.split(",")
+        cut = next((n for n in range(1, len(words)) if groups(",".join(words[:n]))), len(words))
+        regex, rest = ",".join(words[:cut]), words[cut:]
+        if rest and rest[-1] in ("more", "less"):
+            direction = rest.pop()
+        if rest and UNIT.fullmatch(rest[0]):
+            unit = rest.pop(0)
+        if rest:
+            raise AbError(f"metric '{spec}': '{','.join(rest)}' is no unit and no direction (more or less); write a comma of REGEX as [,]")
+        found = groups(regex)
+        if found is None:
+            raise AbError(f"metric '{spec}': '{regex}' is not a regular expression")
+        if not found:
+            raise AbError(f"metric '{spec}': '{regex}' has no group; put the number in parentheses: NAME='score: ([0-9.]+)'")
+        return cls(name, regex, unit, direction == "more")
+
+    def value(self, text: str) -> Optional[float]:
+        """The number in a run's output; None if there is none."""
+        match = re.search(self.regex, text, re.MULTILINE)
+        try:
+            number = float(match.group(1)) if match else math.nan
+        except (TypeError, ValueError):
+            return None
+        return number if math.isfinite(number) else None
+
+    @property
+    def column(self) -> str:
+        """Its column in runs.csv."""
+        return "time_ns" if self.name == "time" else "metric:" + self.name
+
+
+def groups(regex: str) -> Optional[int]:
+    """How many groups a regular expression has; None if it is none."""
+    try:
+        return re.compile(regex, re.MULTILINE).groups
+    except re.error:
+        return None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Bounds that a difference must exceed to count: relative in %, absolute in UNIT."""
+
+    percent: float = 0
+    absolute: float = 0
+    unit: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Gate":
+        """From 1% or 1%,2ms; '' is no gate."""
+        if text in ("", "none", "-"):
+            return cls()
+        match = re.fullmatch(rf"([0-9]+\.?[0-9]*|\.[0-9]+)%(?:,([0-9]+\.?[0-9]*|\.[0-9]+)({UNIT.pattern}))?", text)
+        if not match:
+            raise AbError(f"gate '{text}': not PERCENT% or PERCENT%,NUMBERUNIT, such as 1% or 1%,2ms")
+        return cls(float(match[1]), float(match[2] or 0), match[3] or "")
+
+    def bound(self, metric: Metric) -> Optional[float]:
+        """The absolute bound in the metric's own unit; None if there is none for this metric."""
+        if not self.unit:
+            return None
+        if self.unit == metric.unit:
+            return self.absolute
+        if self.unit in TIME_UNITS and metric.unit in TIME_UNITS:
+            return self.absolute * TIME_UNITS[self.unit] / TIME_UNITS[metric.unit]
+        return None
+
+    def __str__(self) -> str:
+        if not self.percent and not self.absolute:
+            return "none"
+        return f"{self.percent:g}%" + (f",{self.absolute:g}{self.unit}" if self.unit else "")
+
+
+@dataclass
+class Plan:
+    """A comparison. sides: label -> features ('' for none); kernels: label -> image."""
+
+    path: Path
+    lines: dict[str, list[str]] = field(default_factory=dict)
+    sides: dict[str, str] = field(default_factory=dict)
+    kernels: dict[str, str] = field(default_factory=dict)
+    metrics: list[Metric] = field(default_factory=list)
+    gate: Gate = Gate()
+    runs: int = 0
+
+    def get(self, key: str, default: str = "") -> str:
+        return self.lines.get(key, [default])[0]
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.sides)
+
+    @property
+    def simulated(self) -> bool:
+        return self.get("machine", "here") != "here"
+
+    def seed(self, pair: int) -> Optional[int]:
+        """The seed of a simulated machine of this pair."""
+        return SEEDS[self.get("seeds", "development")] + pair if self.simulated else None
+
+    def same_sides(self) -> list[str]:
+        """The labels that are made of the same things as the baseline."""
+        made = {label: (frozenset(features.split("+")), self.kernel_of(label)) for label, features in self.sides.items()}
+        return [label for label in self.labels[1:] if made[label] == made[self.labels[0]]]
+
+    def kernel_of(self, label: str) -> str:
+        """What tells a side's kernel from another: its hash, or else its path."""
+        return self.get(f"hash_kernel_{label}", self.kernels.get(label, ""))
+
+
+def read_text(path: Path, way_out: str) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError as error:
+        raise AbError(f"{path}: cannot read it: {error.strerror}; {way_out}") from error
+
+
+def labelled(path: Path, key: str, text: str) -> dict[str, str]:
+    """From A=...,B=...; a label alone is a feature of that name. Several lines are joined by a comma."""
+    made: dict[str, str] = {}
+    for word in text.split(","):
+        word = word.strip()
+        if not word:
+            continue
+        label, equals, what = word.partition("=")
+        if not label or label in made:
+            raise AbError(f"{path}: the line '{key}' is not LABEL=...,LABEL=...; restore the file, or use another --out")
+        made[label] = what if equals else word
+    return made
+
+
+def read_plan(directory: Path) -> Plan:
+    """DIR/plan."""
+    path = Path(directory) / "plan"
+    text = read_text(path, "name a directory that bench/ab has written")
+    plan = Plan(path)
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key:
+            plan.lines.setdefault(key, []).append(value)
+    if plan.get("format") != FORMAT:
+        raise AbError(f"{path}: format '{plan.get('format')}', not {FORMAT}; use the version of bench/ab that wrote it, or another --out")
+    plan.kernels = labelled(path, "kernels", ",".join(plan.lines.get("kernels", [])))
+    plan.sides = labelled(path, "sides", ",".join(plan.lines.get("sides", []))) or dict.fromkeys(plan.kernels, "")
+    plan.sides = {label: "" if what == "-" else what for label, what in plan.sides.items()}
+    specs = [spec for key in ("metric", "metrics") for value in plan.lines.get(key, [])
+             for spec in (json.loads(value) if value.startswith("[") else [value])] or ["time"]
+    try:
+        plan.metrics = [Metric.parse(spec) for spec in specs]
+        plan.gate = Gate.parse(plan.get("gate"))
+        plan.runs = int(plan.get("runs", "0"))
+    except (AbError, ValueError) as error:
+        raise AbError(f"{path}: {error}; restore the file, or use another --out") from error
+    if len(plan.sides) < 2:
+        raise AbError(f"{path}: fewer than two sides; restore the file, or use another --out")
+    if plan.get("seeds", "development") not in SEEDS:
+        raise AbError(f"{path}: seeds '{plan.get('seeds')}', not development or published; restore the file, or use another --out")
+    return plan
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file as a whole or not at all."""
+    name = ""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        if name and os.path.exists(name):
+            os.unlink(name)
+        raise AbError(f"{path}: cannot write it: {error.strerror}; mend that, then run the same command again") from error

@@ -1,0 +1,752 @@
+# SPDX-License-Identifier: GPL-2.0
+"""bench/ablib: raw files made here are folded, compared and shown."""
+
+import csv
+import html
+import itertools
+import math
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy
+import pytest
+import scipy.stats
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "bench"))
+import ablib  # noqa: E402
+from ablib import fold, stats  # noqa: E402
+from ablib.plan import Gate, Metric, read_plan  # noqa: E402
+
+SIDES = "off=NO_STEAL,on=STEAL"
+# A user would see a warning of numpy or pandas.
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+class Raw:
+    """A comparison's directory, with a plan and raw files made up by the test."""
+
+    def __init__(self, path, runs=10, machine="here", sides=SIDES, metrics=("time",), more=""):
+        self.path = path
+        self.machine = machine
+        self.sides = [word.partition("=")[0] for word in sides.split(",")]
+        path.mkdir()
+        (path / "plan").write_text(f"format 1\ncommand ./work 'a b'\nsides {sides}\n" + "".join(f"metric {m}\n" for m in metrics)
+                                   + f"runs {runs}\nseeds development\norder_seed 7\nmachine {machine}\nproject v1\n{more}")
+
+    def run(self, pair, side, ns=1000000, unit="here", position=None, boot="b00t", topology="", **files):
+        """A run of NS nanoseconds; a file of its directory by name, with _ for . and -; None leaves it out."""
+        position = position or self.sides.index(side) + 1
+        content = {"command": "./work\na b\n", "schedule": f"{pair} {position} {side} STEAL\n", "boot_id": boot + "\n",
+                   "features": "STEAL\n", "online": "0-1\n", "began_ns": "5000\n", "ended_ns": f"{5000 + ns}\n", "exit": "0\n",
+                   "stdout": "", "stderr": "", "valid": "yes\n"}
+        content |= {name.replace("schedstat_", "schedstat.").replace("idle_search_", "idle_search.").replace("perf_", "perf-"): text
+                    for name, text in files.items()}
+        top = self.path / "raw" / unit
+        (top / "machine").mkdir(parents=True, exist_ok=True)
+        (top / "machine/topology").write_text(topology)
+        here = top / f"runs/{pair}-{side}"
+        here.mkdir(parents=True)
+        for name, text in content.items():
+            if text is not None:
+                (here / name).write_text(text)
+        names = sorted(path.name for path in here.iterdir())
+        (here / "sum").write_text(subprocess.run(["cksum", *names], cwd=here, capture_output=True, text=True, check=True).stdout)
+        return here
+
+    def archive(self, unit):
+        """Makes UNIT.tar of the directory UNIT."""
+        path = self.path / f"raw/{unit}.tar"
+        subprocess.run(["tar", "-cf", path, "-C", self.path / "raw" / unit, "."], check=True)
+        shutil.rmtree(self.path / "raw" / unit)
+        return path
+
+    def pairs(self, times, **options):
+        """A pair for each tuple of times (ns), a time a side."""
+        for pair, values in enumerate(times, 1):
+            for side, ns in zip(self.sides, values):
+                self.run(pair, side, ns, **options)
+        return self
+
+    def rows(self):
+        with fold.fold(self.path).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """raw(OPTIONS): a directory as of Raw."""
+    return lambda name="cmp", **options: Raw(tmp_path / name, **options)
+
+
+# plan
+
+@pytest.mark.parametrize("spec, metric", [
+    ("time", Metric("time", unit="ns")),
+    ("score=score: ([0-9.]+)", Metric("score", "score: ([0-9.]+)")),
+    ("score=score: ([0-9.]+),ops/s,more", Metric("score", "score: ([0-9.]+)", "ops/s", True)),
+    ("score=([0-9]+),more", Metric("score", "([0-9]+)", "", True)),
+    ("p99=^p99,(.*),us,less", Metric("p99", "^p99,(.*)", "us")),
+    ("n=x{1,2}([0-9])", Metric("n", "x{1,2}([0-9])")),
+])
+def test_metric(spec, metric):
+    assert Metric.parse(spec) == metric
+
+
+@pytest.mark.parametrize("spec", ["score", "=([0-9])", "time=([0-9])", "a b=([0-9])", "score=[0-9]+", "score=([0-9]",
+                                  "score=([0-9]),,more"])
+def test_metric_refused(spec):
+    with pytest.raises(ablib.AbError, match="metric"):
+        Metric.parse(spec)
+
+
+def test_metric_value():
+    metric = Metric.parse("score=^score: (.*)$")
+    assert metric.value("first\nscore: 1e3\nscore: 5") == 1000
+    assert metric.value("score: many") is metric.value("") is metric.value("score: nan") is None
+
+
+def test_gate():
+    assert Gate.parse("1%") == Gate(1) and Gate.parse("0.5%,2ms") == Gate(0.5, 2, "ms") and Gate.parse("") == Gate()
+    assert Gate.parse("1%,2ms").bound(Metric.parse("time")) == 2e6
+    assert Gate.parse("1%,2ms").bound(Metric.parse("score=([0-9]+),ops")) is None
+    for text in ("1", "2ms", "-1%", "1%,2", "1%,ms", "x%"):
+        with pytest.raises(ablib.AbError, match="gate"):
+            Gate.parse(text)
+
+
+@pytest.mark.parametrize("change, text", [
+    (("format 1", "format 2"), "format '2'"), (("sides " + SIDES, "sides off=NO_STEAL"), "fewer than two sides"),
+    (("metric time", "metric x"), "metric 'x'"), (("seeds development", "seeds mine"), "seeds 'mine'"), (("runs 10", "runs ten"), "ten")])
+def test_plan_refused(raw, change, text):
+    path = raw().path / "plan"
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(ablib.AbError, match=text) as refused:
+        read_plan(path.parent)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_plan_missing(tmp_path):
+    with pytest.raises(ablib.AbError, match="plan: cannot read it"):
+        fold.fold(tmp_path)
+
+
+# fold
+
+def test_cksum():
+    random.seed(1)
+    for size in (0, 1, 2, 3, 255, 256, 257, 70000):
+        data = random.randbytes(size)
+        out = subprocess.run(["cksum"], input=data, capture_output=True, check=True).stdout.split()
+        assert [fold.cksum(data), size] == [int(word) for word in out]
+
+
+BEFORE = "version 15\ntimestamp 1\ncpu0 0 0 10 20 30 0 1000 0 40\ncpu1 0 0 4294967290 20 30 0 1000 0 40\n"
+AFTER = "version 15\ntimestamp 2\ncpu0 0 0 110 70 60 0 501000 0 80\ncpu1 0 0 4 20 30 0 1000 0 40\n"
+
+
+def test_row(raw):
+    made = raw(machine="1x2x1", metrics=("score=score: ([0-9.]+),ops,more", "time"))
+    made.run(3, "on", 1000000, unit="p3", position=1, stdout="score: 12.5\n", stderr="warning",
+             schedstat_before=BEFORE, schedstat_after=AFTER, idle_search_before="version 1\ncpu0 0 0 0 0\ncpu1 0 0 0 0\n",
+             idle_search_after="version 1\ncpu0 6 1 3000 1000\ncpu1 0 0 0 0\n",
+             perf_stat="1234,,context-switches,1,100.00,,\n<not supported>,,cycles,0,0,,\n")
+    made.archive("p3")
+    (row,) = made.rows()
+    assert list(row) == [*fold.HEAD, "metric:score", *fold.SCHEDSTAT, "perf:context-switches"]
+    assert row == {
+        "format": "1", "host": "here", "machine": "1x2x1", "boot": "p3/b00t", "unit": "p3", "pair": "3", "position": "1", "side": "on",
+        "command": "./work 'a b'", "seed": "1003", "exit": "0", "valid": "yes", "time_ns": "1000000", "cpus": "2", "metric:score": "12.5",
+        "busy_percent": "25.0", "slice_ms": "0.0125", "sched": "55.0", "idle": "25.0", "wake": "15.0", "find_percent": "0.2",
+        "steal": "3.0", "across": "", "pulled": "", "perf:context-switches": "1234"}
+
+
+def test_here_has_no_seed_and_needs_no_schedstat(raw):
+    (row,) = (made := raw(), made.run(1, "on"))[0].rows()
+    assert row["seed"] == row["busy_percent"] == row["find_percent"] == "" and row["cpus"] == "2" and row["valid"] == "yes"
+
+
+def test_published_seeds(raw):
+    made = raw(machine="1x2x1")
+    (made.path / "plan").write_text((made.path / "plan").read_text().replace("development", "published"))
+    made.run(2, "on")
+    assert made.rows()[0]["seed"] == "1000002"
+
+
+@pytest.mark.parametrize("version", ["15", "16", "17"])
+def test_recorded_schedstat(raw, version):
+    """As real kernels print it: the figures against sums made by hand from the same lines."""
+    after = (TOP / f"tests/data/schedstat-v{version}").read_text()
+    before = "\n".join(" ".join([*words[:1], *("0" for _ in words[1:])]) if words[0].startswith("cpu") else " ".join(words)
+                       for words in map(str.split, after.splitlines()))
+    made = raw()
+    nodes = "".join(f"cpu {cpu} package 0 core 0 threads 0 llc 0-1 node {cpu // 2}\n" for cpu in range(4))
+    made.run(1, "on", 10**11, schedstat_before=before, schedstat_after=after, topology=nodes)
+    (row,) = made.rows()
+    fields = [[int(word) for word in line.split()[1:]] for line in after.splitlines() if line.startswith("cpu")]
+    assert row["cpus"] == "4"
+    assert float(row["busy_percent"]) == pytest.approx(100 * sum(f[6] for f in fields) / 4e11)
+    assert float(row["slice_ms"]) == pytest.approx(sum(f[6] for f in fields) / sum(f[8] for f in fields) / 1e6)
+    assert float(row["sched"]) == sum(f[2] for f in fields) / 4
+    # The domain lines are the same before and after.
+    assert row["across"] == row["pulled"] == "0.0"
+
+
+@pytest.mark.parametrize("version, names", [("15", ("", "")), ("17", ("MC ", "PKG "))])
+def test_across(raw, version, names):
+    """A domain of two nodes counts, a domain of one does not; version 17 has the domain's name before the mask."""
+    def schedstat(remote, affine):
+        return (f"version {version}\ncpu0 0 0 0 0 0 0 0 0 0\n" f"domain0 {names[0]}3 {' 0' * 33} {9 * remote} {affine // 2} 0\n"
+                f"domain1 {names[1]}f {' 0' * 33} {remote} {affine} 0\n")
+    made = raw()
+    nodes = "".join(f"cpu {cpu} package 0 core 0 threads 0 llc 0 node {cpu // 2}\n" for cpu in range(4))
+    made.run(1, "on", schedstat_before=schedstat(5, 4294967295), schedstat_after=schedstat(12, 2), topology=nodes)
+    (row,) = made.rows()
+    assert (row["across"], row["pulled"]) == ("7.0", "3.0")
+
+
+@pytest.mark.parametrize("text", ["version 99\ncpu0 0 0 1 1 1 1 1 1 1\n", "version 15\ncpu0 1 2\n", "version 15\ncpu0 a b c d e f g h i\n"])
+def test_other_schedstat_leaves_cells_empty(raw, text):
+    made = raw()
+    made.run(1, "on", schedstat_before=text, schedstat_after=text)
+    (row,) = made.rows()
+    assert row["busy_percent"] == "" and row["valid"] == "yes"
+
+
+def test_perf_without_separator():
+    text = ("\n Performance counter stats:\n\n  1,234  context-switches  #  1 K/sec\n  56.78 msec task-clock\n  <not counted> cycles\n"
+            "  1.5 seconds time elapsed\n")
+    assert fold.perf_counters(text) == {"context-switches": 1234, "task-clock": 56.78}
+
+
+def test_failed_runs_have_rows(raw):
+    made = raw(metrics=("time", "score=score: (.*)"))
+    made.run(1, "off", exit="7\n")
+    made.run(1, "on", valid="the online CPUs\nchanged\n")
+    made.run(2, "off", 0)
+    made.run(2, "on", ended_ns=None, stdout="score: many")
+    rows = made.rows()
+    assert [(row["exit"], row["valid"]) for row in rows] == [
+        ("7", "yes"), ("0", "the online CPUs changed"), ("0", "the clock did not advance"), ("0", "the clock did not advance")]
+    assert rows[3]["time_ns"] == rows[3]["metric:score"] == ""
+
+
+def test_order_and_repetition(raw):
+    """Rows are in the order of pair and position; a second fold writes the same bytes, also after another run came."""
+    made = raw()
+    made.run(10, "off", position=2)
+    made.run(10, "on", position=1)
+    made.run(2, "off")
+    assert [(row["pair"], row["side"]) for row in made.rows()] == [("2", "off"), ("10", "on"), ("10", "off")]
+    first = (made.path / "runs.csv").read_bytes()
+    assert fold.fold(made.path).read_bytes() == first
+    made.run(2, "on", 5)
+    assert len(made.rows()) == 4
+    fold.known_rows.clear()
+    again = (made.path / "runs.csv").read_bytes()
+    assert fold.fold(made.path).read_bytes() == again
+
+
+def test_units_not_finished_are_left_out(raw):
+    made = raw()
+    made.run(1, "off")
+    shutil.copytree(made.path / "raw/here/runs/1-off", made.path / "raw/here/runs/.1-on.new")
+    (made.path / "raw/.2.tar.new").write_bytes(b"half")
+    (made.path / "raw/.3.tar").write_bytes(b"half")
+    (made.path / "raw/failed-3.log").write_text("log")
+    (made.path / "raw/begun/machine").mkdir(parents=True)
+    assert [row["side"] for row in made.rows()] == ["off"]
+    assert fold.check_unit(made.path / "raw/here") is None
+
+
+def test_nothing_yet(raw):
+    made = raw()
+    assert made.rows() == [] and (made.path / "runs.csv").read_text().startswith("format,host,")
+
+
+def test_double_run_is_refused(raw):
+    made = raw()
+    made.run(1, "off", unit="a")
+    made.run(1, "off", unit="b")
+    with pytest.raises(ablib.AbError, match="pair 1, side off is also in unit a"):
+        made.rows()
+    assert not (made.path / "runs.csv").exists()
+
+
+def test_unknown_side_is_refused(raw):
+    made = raw()
+    made.run(1, "off", schedule="1 1 other -\n")
+    with pytest.raises(ablib.AbError, match="side 'other'"):
+        made.rows()
+
+
+def test_archive_cut_anywhere(raw):
+    """Each cut of an archive is found, at a file's end, too."""
+    made = raw(machine="1x2x1")
+    for side in made.sides:
+        made.run(1, side, unit="p1", stdout="x" * 1500)
+    path = made.archive("p1")
+    assert fold.check_unit(path) is None
+    assert len(made.rows()) == 2
+    with tarfile.open(path) as archive:
+        end = max(member.offset_data + (member.size + 511) // 512 * 512 for member in archive)
+    whole = path.read_bytes()
+    for size in {*range(0, end + 1024, 256), end, end - 1, end + 512, 1}:
+        path.write_bytes(whole[:size])
+        assert fold.check_unit(path), size
+    path.write_bytes(whole[:end - 700])
+    with pytest.raises(ablib.AbError, match="p1.tar: not whole: .*truncated") as refused:
+        fold.fold(path.parent.parent)
+    assert "\n" not in str(refused.value)
+    # The table of the time before is still there.
+    assert (made.path / "runs.csv").read_text().count("\n") == 3
+
+
+def test_archive_with_a_directory_above(raw):
+    made = raw(machine="1x2x1")
+    made.run(1, "on", unit="p1")
+    path = made.path / "raw/p1.tar"
+    subprocess.run(["tar", "-cf", path, "-C", path.parent, "p1"], check=True)
+    shutil.rmtree(path.parent / "p1")
+    assert fold.check_unit(path) is None and [row["unit"] for row in made.rows()] == ["p1"]
+
+
+@pytest.mark.parametrize("damage, reason", [
+    (lambda run: (run / "stdout").write_text("changed"), "stdout does not fit its sum"),
+    (lambda run: (run / "exit").unlink(), "exit is missing"),
+    (lambda run: (run / "more").write_text(""), "more does not fit its sum"),
+    (lambda run: (run / "sum").write_text("words"), "not a line of cksum"),
+    (lambda run: (run / "sum").unlink(), "no file sum"),
+])
+def test_damaged_run(raw, damage, reason):
+    made = raw()
+    run = made.run(1, "off")
+    damage(run)
+    assert fold.check_unit(run.parent.parent) == f"runs/1-off: {reason}" or reason in fold.check_unit(run.parent.parent)
+    with pytest.raises(ablib.AbError, match=reason):
+        fold.fold(made.path)
+
+
+def test_sums_of_sha256sum(raw):
+    """A machine without cksum."""
+    made = raw()
+    run = made.run(1, "off")
+    names = sorted(path.name for path in run.iterdir() if path.name != "sum")
+    (run / "sum").write_text(subprocess.run(["sha256sum", *names], cwd=run, capture_output=True, text=True, check=True).stdout)
+    assert fold.check_unit(run.parent.parent) is None
+    (run / "stdout").write_text("changed")
+    assert fold.check_unit(run.parent.parent) == "runs/1-off: stdout does not fit its sum"
+
+
+def test_no_unit(raw, tmp_path):
+    made = raw()
+    made.run(1, "off")
+    shutil.rmtree(made.path / "raw/here/runs")
+    assert fold.check_unit(made.path / "raw/here") == "it has no run"
+    assert "cannot read it" in fold.check_unit(tmp_path / "nothing.tar")
+
+
+def test_full_disk(raw, monkeypatch):
+    """What cannot be written leaves the file of the time before, and nothing else."""
+    made = raw()
+    made.run(1, "off")
+    fold.fold(made.path)
+    before = (made.path / "runs.csv").read_bytes()
+    made.run(1, "on")
+    monkeypatch.setattr("ablib.plan.os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(ablib.AbError, match="runs.csv: cannot write it: No space left on device"):
+        fold.fold(made.path)
+    assert (made.path / "runs.csv").read_bytes() == before
+    assert sorted(path.name for path in made.path.iterdir()) == ["plan", "raw", "runs.csv"]
+
+
+# statistics
+
+def by_signs(differences):
+    """p of the signed-rank test by all signs of the differences."""
+    magnitudes = sorted(abs(d) for d in differences)
+    rank = {m: (magnitudes.index(m) + 1 + len(magnitudes) - magnitudes[::-1].index(m)) / 2 for m in magnitudes}
+    ranks = [rank[abs(d)] for d in differences if d]
+    at = sum(rank[abs(d)] for d in differences if d > 0)
+    sums = [sum(itertools.compress(ranks, signs)) for signs in itertools.product((0, 1), repeat=len(ranks))]
+    return min(1, 2 * min(sum(s <= at for s in sums), sum(s >= at for s in sums)) / len(sums))
+
+
+@pytest.mark.parametrize("differences", [
+    [1], [-1, 2], [1, 2, 3], [3, -1, 2, 4, 5, 6], [-1, -2, -3, -4, -5, -6, -7], [1, 1, -1, 2, 2], [0, 1, 2, -3], [0, 0, 0],
+    [0, 0, 1, -1, 2, 2, 5], [5, -5, 5, -5], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [-9, 2, 2, 2, 0, 4, 7, 7, -1, 8]])
+def test_p_by_enumeration(differences):
+    assert stats.p_value(differences) == pytest.approx(by_signs(differences), abs=1e-12)
+
+
+def test_p_and_interval_of_random_samples():
+    """scipy's exact p; an interval that excludes 0 just where p is below 5 %; scipy's distribution gives its coverage."""
+    draw = random.Random(3)
+    for n in [1, 2, 3, 5, 6, 7, 8, 10, 12, 20, 33, 50]:
+        for _ in range(20):
+            differences = [draw.gauss(0.3, 1) for _ in range(n)]
+            p = stats.p_value(differences)
+            assert p == pytest.approx(scipy.stats.wilcoxon(differences, mode="exact").pvalue, abs=1e-12)
+            found = stats.interval(differences)
+            assert (found is None) == (n < 6)
+            if found:
+                assert (found.low > 0 or found.high < 0) == (p < 0.05)
+                assert found.coverage >= 0.95
+                assert found.low <= numpy.median(stats.walsh_averages(differences)) <= found.high
+
+
+def test_interval_by_hand():
+    """Published critical values: 6 pairs leave out 0 averages, 8 leave out 3, 10 leave out 8, 15 leave out 25."""
+    for n, left_out in ((6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (15, 25), (25, 89)):
+        differences = [2.0 ** i for i in range(n)]
+        averages = sorted((a + b) / 2 for i, a in enumerate(differences) for b in differences[i:])
+        found = stats.interval(differences)
+        assert (found.low, found.high) == (averages[left_out], averages[-1 - left_out])
+    assert stats.interval([1.0] * 6).coverage == 1 - 2 / 64
+
+
+def test_coverage_by_simulation():
+    draw = random.Random(4)
+    inside = sum(found.low <= 1 <= found.high for found in (stats.interval([draw.gauss(1, 1) for _ in range(8)]) for _ in range(2000)))
+    assert inside / 2000 == pytest.approx(stats.interval(list(range(8))).coverage, abs=0.012)
+
+
+def test_estimate():
+    """Medians of Walsh averages by hand: of 1 2 6 they are 1 1.5 2 3.5 4 6."""
+    assert stats.compare([math.e, math.e ** 2, math.e ** 6], [1, 1, 1]).estimate == pytest.approx(2.75)
+    assert stats.compare([1, 1, 1], [math.e, math.e ** 2, math.e ** 6], more=True).estimate == pytest.approx(2.75)
+    assert stats.percent(stats.compare([100], [80]).estimate) == pytest.approx(25)
+    assert stats.percent(stats.compare([80], [100]).estimate) == pytest.approx(-20)
+
+
+def test_many_pairs():
+    differences = [-i - 0.5 if i % 7 in (0, 2, 5) else i + 0.5 for i in range(400)]
+    approximate = scipy.stats.wilcoxon(differences, mode="approx").pvalue
+    assert stats.p_value(differences) == pytest.approx(approximate, rel=0.03) and 0.001 < approximate < 0.05
+
+
+def test_smallest_p():
+    for n in range(1, 9):
+        assert stats.smallest_p(n) == pytest.approx(stats.p_value(range(1, n + 1)))
+
+
+def test_benjamini_hochberg():
+    """By hand: sorted p times 4/1, 4/2, 4/3, 4/4, each then at most the next."""
+    assert stats.benjamini_hochberg([0.04, 0.01, 0.03, 0.5]) == pytest.approx([0.16 / 3, 0.04, 0.16 / 3, 0.5])
+    assert stats.benjamini_hochberg([0.05, 0.05]) == [0.05, 0.05]
+    assert stats.benjamini_hochberg([0.9, 0.8]) == [0.9, 0.9]
+    assert stats.benjamini_hochberg([0.03]) == [0.03] and stats.benjamini_hochberg([]) == []
+
+
+# table and verdict
+
+def lines_of(text, first):
+    """The cells of the table whose header begins with FIRST, by header; cells are two spaces apart at least."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(first))
+    names = [name.strip() for name in lines[start].split("  ") if name.strip()]
+    body = itertools.takewhile(str.strip, lines[start + 1:])
+    return [dict(zip(names, [cell.strip() for cell in line.split("  ") if cell.strip()])) for line in body]
+
+
+def shown(made):
+    fold.fold(made.path)
+    return ablib.table.table(made.path), ablib.render(made.path)
+
+
+def says(text, words):
+    """Whether a text has these words, however its lines are broken."""
+    return " ".join(words.split()) in " ".join(text.split())
+
+
+def times(n, factor, noise=0.002, seed=1, scale=10**9):
+    """N pairs, the second time FACTOR times the first."""
+    draw = random.Random(seed)
+    drifts = (draw.uniform(0.8, 1.2) for _ in range(n))
+    return [(int(scale * drift), int(scale * drift * factor * draw.gauss(1, noise))) for drift in drifts]
+
+
+def test_gain(raw):
+    made = raw(machine="1x2x2", runs=8)
+    values = times(8, 0.9)
+    for pair, (off, on) in enumerate(values, 1):
+        made.run(pair, "off", off, unit=f"p{pair}")
+        made.run(pair, "on", on, unit=f"p{pair}")
+    text, verdict = shown(made)
+    assert verdict.loss is False and verdict.cannot == "" and verdict.sentence.startswith("GAIN: on is 11.")
+    assert text.startswith(verdict.sentence + "\n")
+    (row,) = lines_of(text, "metric")
+    averages = sorted((math.log(a / b) + math.log(c / d)) / 2 for i, (a, b) in enumerate(values) for c, d in values[i:])
+    bounds = [f"{100 * (math.exp(average) - 1):+.2f}" for average in (averages[3], averages[-4])]
+    assert row == {"metric": "time (less is better)", "unit": "s" if numpy.median([off for off, _ in values]) >= 1e9 else "ms",
+                   "off median": row["off median"], "on median": row["on median"],
+                   "better %": f"{100 * (math.exp(numpy.median(averages)) - 1):+.2f}", "95% interval %": " to ".join(bounds),
+                   "p": "0.0078", "q": "0.0078", "verdict": "GAIN", "pairs": "8"}
+    assert says(text, "Not modelled: caches and memory latency") and "seeds    development, 1001 to 1008" in text
+    assert "boot" not in text and "dropped" not in text and "planned pairs" not in text
+    assert (made.path / "table.txt").read_text() == text
+
+
+def test_loss_and_direction(raw):
+    """Slower is a loss; more of a metric is a gain where more is better."""
+    assert shown(raw("slow").pairs(times(8, 1.1)))[1].loss
+    for direction, loss in (("more", False), ("less", True)):
+        made = raw(direction, metrics=(f"rate=rate ([0-9]+),{direction}", "time"))
+        for pair, (off, on) in enumerate(times(8, 1.1), 1):
+            made.run(pair, "off", 1000, stdout=f"rate {off}")
+            made.run(pair, "on", 1000, stdout=f"rate {on}")
+        text, verdict = shown(made)
+        assert verdict.loss is loss
+        rate, time = lines_of(text, "metric")
+        assert rate["verdict"] == ("LOSS" if loss else "GAIN") and time["verdict"] == "no significant difference" and time["p"] == "1"
+        # q is p times 2, as there are two rows; the equal times have p 1.
+        assert (rate["p"], rate["q"]) == ("0.0078", "0.016")
+
+
+def test_only_the_first_metric_decides(raw):
+    made = raw(metrics=("time", "rate=rate ([0-9]+),more"))
+    for pair, (off, on) in enumerate(times(8, 0.5), 1):
+        made.run(pair, "off", 10**9 + pair % 2, stdout=f"rate {off}")
+        made.run(pair, "on", 10**9 + (pair // 2) % 2, stdout=f"rate {on}")
+    text, verdict = shown(made)
+    assert [row["verdict"] for row in lines_of(text, "metric")] == ["no significant difference", "LOSS"]
+    assert not verdict.loss and verdict.sentence.startswith("No significant difference between off and on in time: ")
+
+
+@pytest.mark.parametrize("gate, verdict", [
+    ("", "LOSS"), ("1%", "LOSS"), ("2.1%", "within the gate"), ("1%,15ms", "LOSS"), ("1%,25ms", "within the gate"),
+    ("0%,25000us", "within the gate"), ("1%,3parsecs", "LOSS")])
+def test_gate_of_a_loss(raw, gate, verdict):
+    """20 ms more of 1 s: 1.96 % worse."""
+    made = raw(more=f"gate {gate}\n" if gate else "").pairs([(10**9, 102 * 10**7 + pair) for pair in range(8)])
+    text, found = shown(made)
+    assert lines_of(text, "metric")[0]["verdict"] == verdict and found.loss == (verdict == "LOSS")
+    assert ("does not apply to time (ns)" in text) == ("parsecs" in gate)
+    gated = f"No significant difference beyond the gate of {gate}: on is 2.0 % worse than off"
+    assert found.sentence.startswith("LOSS" if found.loss else gated)
+
+
+def test_no_difference(raw):
+    text, verdict = shown(raw(runs=9).pairs(times(9, 1, noise=0.05)))
+    assert lines_of(text, "metric")[0]["verdict"] == "no significant difference"
+    assert not verdict.loss and verdict.sentence.startswith("No significant difference between off and on in time")
+    assert "9 pairs ran in 1 boot. Runs of one boot are not independent samples of machines" in text
+
+
+def test_few_pairs(raw):
+    """5 pairs cannot be significant, whatever they are; the table says which p they can have at least."""
+    text, verdict = shown(raw(runs=5).pairs(times(5, 2)))
+    (row,) = lines_of(text, "metric")
+    assert (row["p"], row["95% interval %"], row["verdict"]) == ("0.062", "-", "no significant difference")
+    assert "5 pairs cannot have a p below 0.0625: no difference can be significant; use --runs 6 or more" in text
+    assert not verdict.loss and "5 pairs cannot show a significant difference" in verdict.sentence
+
+
+def test_few_pairs_for_several_rows(raw):
+    made = raw(runs=6, metrics=("time", "a=a ([0-9]+)"))
+    for pair, (off, on) in enumerate(times(6, 2), 1):
+        made.run(pair, "off", off, stdout=f"a {pair}")
+        made.run(pair, "on", on, stdout=f"a {7 - pair}")
+    text, _ = shown(made)
+    assert says(text, "6 pairs cannot have a p below 0.0312: with 2 rows, a difference in one row alone cannot be "
+                "significant; use --runs 7 or more")
+    assert [row["verdict"] for row in lines_of(text, "metric")] == ["no significant difference"] * 2
+
+
+def test_same_sides(raw):
+    for name, sides, more in (("features", "a=STEAL+X,b=X+STEAL", ""),
+                              ("kernels", "a=-,b=-", "kernels a=/one,b=/two\nhash_kernel_a 12\nhash_kernel_b 12\n")):
+        made = raw(name, sides=sides, more=more).pairs(times(8, 1))
+        assert shown(made)[0].startswith("both sides are the same: this measures noise\n")
+        assert "both sides are the same" in (made.path / "page.html").read_text()
+    assert "the same" not in shown(raw("other", sides="a=-,b=-", more="kernels a=/one,b=/two\n").pairs(times(8, 1)))[0]
+    text, _ = shown(raw("three", sides="a=X,b=Y,c=X").pairs([(5, 6, 7)] * 3))
+    assert text.startswith("sides a and c are the same: this measures noise\n")
+
+
+def test_dropped(raw):
+    """A failed or invalid run takes its pair with it; each is counted by side and reason."""
+    made = raw(runs=13).pairs(times(8, 0.5))
+    made.run(9, "off", 10**12, exit="1\n")
+    made.run(9, "on", 10**12)
+    made.run(10, "off", 10**12)
+    made.run(10, "on", 10**12, exit="124\n")
+    made.run(11, "off", 10**12, exit="1\n")
+    made.run(11, "on", 10**12, valid="the online CPUs changed\n")
+    made.run(12, "off", 10**12)
+    made.run(13, "on", 10**12, exit="2\n")
+    text, verdict = shown(made)
+    assert says(text, "dropped: 4 pairs with a failed or invalid run (off: 2 x exit 1; on: 1 x exit 124 (timeout); on: 1 x exit 2; "
+                "on: 1 x the online CPUs changed)")
+    assert "not complete: 1 pair without the run of a side" in text and "11 of 13 planned pairs" in text
+    assert "13 planned, 11 measured, 8 used" in text
+    assert lines_of(text, "metric")[0]["pairs"] == "8" and verdict.sentence.startswith("GAIN")
+    page = (made.path / "page.html").read_text()
+    assert "11 of 13 planned pairs" in page and "exit 124 (timeout)" in page
+
+
+def test_metric_missing_in_some_runs(raw):
+    made = raw(runs=8, metrics=("time", "n=n ([0-9]+)"))
+    for pair, (off, on) in enumerate(times(8, 1.5), 1):
+        made.run(pair, "off", off, stdout="n 5")
+        made.run(pair, "on", on, stdout="n 6" if pair > 2 else "n 0" if pair > 1 else "")
+    text, verdict = shown(made)
+    assert [row["pairs"] for row in lines_of(text, "metric")] == ["8", "6"]
+    assert "dropped for n: on: 1 x n is not above 0; on: 1 x no n in the output" in text and verdict.loss
+
+
+@pytest.mark.parametrize("runs, reason", [
+    ({}, "0 whole pairs, and a comparison needs 2"),
+    ({(1, "off"): {}, (1, "on"): {}}, "1 whole pair, and a comparison needs 2"),
+    ({(p, s): {"exit": "1\n" if s == "on" else "0\n"} for p in (1, 2) for s in ("off", "on")}, "every run of side on failed (exit 1)"),
+    ({(p, s): {"stdout": "" if s == "on" else "n 1"} for p in (1, 2) for s in ("off", "on")}, "the output of on never has the metric n"),
+    ({(p, s): {} for p in (1, 2) for s in ("off", "on")}, "the output of off and on never has the metric n"),
+])
+def test_cannot(raw, runs, reason):
+    made = raw(runs=2, metrics=("n=n ([0-9]+)",) if "metric n" in reason else ("time",))
+    for (pair, side), files in runs.items():
+        made.run(pair, side, **files)
+    text, verdict = shown(made)
+    assert verdict.cannot.startswith(reason) and not verdict.loss
+    assert verdict.sentence == f"No result: {verdict.cannot}." and verdict.sentence in text
+    page = (made.path / "page.html").read_text()
+    assert "\n" not in verdict.cannot and html.escape(verdict.cannot, quote=False).split("'")[0] in page and "<svg" not in page
+
+
+def test_three_sides(raw):
+    made = raw(sides="off=NO_STEAL,on=STEAL,x=STEAL+X").pairs([(10**6 + p, 2 * 10**6 + p, 5 * 10**5 - p) for p in range(8)])
+    text, verdict = shown(made)
+    assert [(row["side"], row["verdict"], row["unit"]) for row in lines_of(text, "metric")] == [("on", "LOSS", "ms"), ("x", "GAIN", "ms")]
+    assert verdict.loss and text.startswith("LOSS: on is 50.0 % worse than off") and "\nGAIN: x is 100.0 % better than off" in text
+
+
+def test_counts_and_perf(raw):
+    made = raw(runs=2)
+    for pair in (1, 2):
+        for side in made.sides:
+            made.run(pair, side, schedstat_before=BEFORE, schedstat_after=AFTER, perf_stat=f"{pair * 100},,faults,1,100.00,,\n")
+    made.run(3, "off", 5, exit="1\n", schedstat_before=BEFORE, schedstat_after=AFTER.replace(" 110 ", " 9110 "))
+    made.run(3, "on", 5)
+    text, _ = shown(made)
+    assert lines_of(text, "side  busy")[0] == {"side": "off", "busy %": "25.00", "slice ms": "0.013", "sched": "55", "idle": "25",
+                                              "wake": "15", "find %": "-", "steal": "-"}
+    assert lines_of(text, "perf stat event") == [{"perf stat event": "faults", "off median": "150.0", "on median": "150.0"}]
+
+
+@pytest.mark.parametrize("change, reason", [
+    (lambda text: text.replace("\n1,", "\n2,"), "format '2'"), (lambda text: "", "not a runs.csv of format 1"),
+    (lambda text: text.replace("format,", "version,", 1), "not a runs.csv of format 1"), (lambda text: text[:-20], "a line is not whole"),
+    (lambda text: text.replace(",time_ns", ",time_us"), "no column time_ns"), (lambda text: text.replace(",1000000,", ",many,"), "time_ns"),
+    (lambda text: text.replace(",off,", ",of,"), "side 'of'"), (None, "cannot read it")])
+def test_runs_csv_refused(raw, change, reason):
+    made = raw(runs=2).pairs([(1000000, 1000000)] * 2)
+    path = fold.fold(made.path)
+    if change:
+        path.write_text(change(path.read_text()))
+    else:
+        path.unlink()
+    with pytest.raises(ablib.AbError, match=reason) as refused:
+        ablib.render(made.path)
+    assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value) and ";" in str(refused.value)
+    assert not list(made.path.glob("*.html")) + list(made.path.glob("*.svg")) + list(made.path.glob("table*"))
+
+
+def test_render_needs_runs_csv_and_plan_only(raw):
+    made = raw(runs=8).pairs(times(8, 0.9))
+    shown(made)
+    first = {name: (made.path / name).read_bytes() for name in ("table.txt", "page.html", "speedup.svg")}
+    shutil.rmtree(made.path / "raw")
+    ablib.render(made.path)
+    assert first == {name: (made.path / name).read_bytes() for name in first}
+
+
+def test_repeat_command(raw):
+    more = "gate 1%,2ms\nquantum_ns 100\nappend a=b c\nadd prog 12ab\nalso fio\nperf_stat yes\ntimeout 9\n"
+    plan = read_plan(raw(machine="1x2x1", runs=7, metrics=("n=n ([0-9]+),us", "time", "r=r (.*),more"), more=more).path)
+    assert ablib.table.repeat_command(plan) == (
+        "bench/ab --machine 1x2x1 --seeds development --runs 7 --metric 'n=n ([0-9]+),us' --metric time --metric 'r=r (.*),more' "
+        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --append 'a=b c' --add prog --also fio --timeout 9 --perf-stat "
+        "-- ./work 'a b'")
+    plan = read_plan(raw("two", sides="a=-,b=-", more="kernels a=/k/1,b=/k/2\n").path)
+    assert ablib.table.repeat_command(plan) == "bench/ab --runs 10 --kernel a=/k/1,b=/k/2 -- ./work 'a b'"
+
+
+# the page in a browser
+
+CHROMIUM = shutil.which("chromium")
+MEASURE = """<script>
+const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll *") && !e.closest("svg *") && !e.closest("script"))
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5 ||
+    (!e.matches(".scroll") && e.scrollWidth > e.clientWidth + 1 && e.clientWidth));
+const cut = [...document.querySelectorAll("figure svg")].filter(svg => [...svg.querySelectorAll("[id*=text_]")].some(e => {
+  const t = e.getBoundingClientRect(), s = svg.getBoundingClientRect();
+  return t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1; }));
+parent.document.title = ["measured", innerWidth, document.documentElement.scrollWidth, wide.map(e => e.outerHTML.slice(0, 60)).join(),
+  cut.length, document.querySelectorAll("figure svg").length].join("|");
+</script>"""
+
+
+def long_words(raw, long):
+    """A comparison; with LONG, of names, a command and values that are as long as may be."""
+    name = "a_metric_with_a_name_that_is_longer_than_anybody_would_like" if long else "p99"
+    sides = "the_baseline_with_a_very_long_label=NO_STEAL,the_other_side_with_a_very_long_label=STEAL,third=X" if long else SIDES
+    made = raw(runs=8, machine="8x18x2", sides=sides, metrics=(f"{name}=([0-9]+),microseconds/request", "time"),
+               more=f"gate 1%,2ms\nhash_collector {'0123456789abcdef' * (12 if long else 1)}\n")
+    if long:
+        plan = made.path / "plan"
+        plan.write_text(plan.read_text().replace("./work", "/a/very" + "/long" * 60 + "/path"))
+    draw = random.Random(2)
+    for pair in range(1, 9):
+        for number, side in enumerate(made.sides):
+            made.run(pair, side, int(draw.uniform(9e8, 1e9) / (1 + 0.2 * number)),
+                     stdout=str(int(10**12 * draw.uniform(1, 1.3 - 0.2 * (number == 1)))), schedstat_before=BEFORE, schedstat_after=AFTER,
+                     perf_stat="100,,an-event-of-a-processor-that-has-a-long-name,1,100.00,,\n")
+    made.run(9, made.sides[0], exit="1\n")
+    shown(made)
+    return made.path / "page.html"
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("long", [False, True], ids=["usual", "long"])
+def test_page_in_a_browser(raw, tmp_path, width, long):
+    """Nothing is wider than the window or cut off; tables scroll in their own boxes."""
+    page = long_words(raw, long)
+    # In a frame, as a window has at least 500 pixels.
+    measured = tmp_path / "measured.html"
+    measured.write_text(f'<!DOCTYPE html><title></title><iframe style="border: 0" width="{width}" height="2000" srcdoc="'
+                        + html.escape(page.read_text().replace("</body>", MEASURE + "</body>")) + '"></iframe>')
+    done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+                           "--window-size=1500,2000", "--dump-dom", measured.as_uri()], capture_output=True, text=True, timeout=120,
+                          check=True)
+    found = re.search(r"<title>measured\|(.*)</title>", done.stdout, re.S)
+    assert found, done.stdout[:2000] + done.stderr
+    inner, scroll, wide, cut, pictures = found[1].split("|")
+    assert (int(inner), wide, cut, pictures) == (width, "", "0", "2") and int(scroll) <= width
+
+
+def test_page_needs_nothing_else(raw):
+    page = long_words(raw, False)
+    text = page.read_text()
+    assert "<script" not in text and not re.search(r"""(src|href)=["'](?!#)|@import|url\((?!#)""", text)
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert len(ids) == len(set(ids))
+    assert text.index("class=\"verdict") < text.index("<svg") < text.index("<table")
+    ElementTree.parse(page.with_name("speedup.svg"))
+
+
+def test_page_escapes(raw):
+    made = raw(runs=2)
+    plan = made.path / "plan"
+    plan.write_text(plan.read_text().replace("./work 'a b'", "sh -c 'a <b> && c'"))
+    made.pairs([(5, 6)] * 2)
+    made.run(3, "on", valid="<i>x</i>\n")
+    shown(made)
+    text = (made.path / "page.html").read_text()
+    assert "&lt;b&gt; &amp;&amp; c" in text and "<b>" not in text and "<i>" not in text
