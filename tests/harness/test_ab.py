@@ -1,0 +1,677 @@
+# SPDX-License-Identifier: GPL-2.0
+"""bench/ab, its unit of work and its collector, on made-up machines (tests/fakes/ab): no root, no special kernel, no QEMU."""
+
+import contextlib
+import csv
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+FAKES = TOP / "tests/fakes/ab"
+COLLECTOR = TOP / "bench/collect/collect.sh"
+sys.path[:0] = [str(FAKES), str(TOP / "bench")]
+
+import tree  # noqa: E402
+from ablib import fold  # noqa: E402
+
+SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
+# What the collector may call apart from the shell's own commands and the command that it measures.
+TOOLS = "awk cat cksum cmp date dirname grep id mkdir mount mv rm sed sleep sort tr umount uname".split()
+FILES = """began_ns boot_id command ended_ns exit features idle_search.after idle_search.before online schedstat.after schedstat.before
+    schedule stderr stdout sum valid""".split()
+FEATURES = "sys/kernel/debug/sched/features"
+TIMER = "Timer List Version: v0.11\nnow at 3204867600 nsecs\n"
+
+
+def heed_signals():
+    """A shell cannot trap what was ignored when it started."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def wait_for(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+def alive(pid):
+    """Is it a process that runs, and no zombie?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Here:
+    """A made-up machine, on which the collector and bench/ab run."""
+
+    def __init__(self, root, shell="dash"):
+        self.root, self.out = root, root / "out"
+        if not shutil.which(SHELLS[shell][0]):
+            pytest.skip(shell + " is not installed")
+        self.shell = [shutil.which(SHELLS[shell][0])] + SHELLS[shell][1:]
+        tree.make(root)
+        self.bin = root / "bin"
+        self.bin.mkdir()
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool))
+        (self.bin / "load").symlink_to(FAKES / "load")
+        (root / "tmp").mkdir()
+        self.environment = {"PATH": str(self.bin), "STEAL_PROC": str(root / "proc"), "STEAL_SYS": str(root / "sys"),
+                            "TMPDIR": str(root / "tmp")}
+
+    def get(self, name):
+        return (self.root / name).read_text()
+
+    def untouched(self):
+        assert "STEAL" in self.get(FEATURES).split()
+        assert self.get("proc/sys/kernel/sched_schedstats").strip() == "0"
+        assert not list((self.root / "tmp").iterdir())
+        assert [path for path in self.out.rglob(".*") if path.name != ".lock"] == []
+
+    def popen(self, words, **more):
+        return subprocess.Popen([str(word) for word in words], cwd=self.root, text=True, stdout=subprocess.PIPE, preexec_fn=heed_signals,
+                                **({"env": self.environment, "stderr": subprocess.PIPE} | more))
+
+    @staticmethod
+    def finish(process, rc=0):
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == rc, stdout + stderr
+        return stdout, stderr
+
+    # the collector
+
+    def collector(self, lines, *command, options=()):
+        (self.root / "schedule").write_text("".join(line + "\n" for line in lines))
+        return [*self.shell, COLLECTOR, "--out", self.out, "--schedule", self.root / "schedule", *options, "--", *command]
+
+    def collect(self, lines, *command, rc=0, options=()):
+        stdout, stderr = self.finish(self.popen(self.collector(lines, *command, options=options)), rc)
+        assert "not found" not in stderr and stdout == ""
+        return stderr
+
+    def run_file(self, run, name):
+        return self.get(f"out/runs/{run}/{name}").rstrip("\n")
+
+    # bench/ab
+
+    def ab(self, *words, rc=0, **more):
+        return self.finish(self.start(*words, **more), rc)
+
+    def start(self, *words, **more):
+        path = f"{self.bin}:{os.environ['PATH']}"
+        return self.popen([TOP / "bench/ab", *words], **({"env": os.environ | self.environment | {"PATH": path}} | more))
+
+    def compare(self, *words, rc=0, load=("1000", "900"), **more):
+        return self.ab("--out", self.out, *words, "--", "load", *load, rc=rc, **more)
+
+    @property
+    def rows(self):
+        with (self.out / "runs.csv").open() as file:
+            return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def here(tmp_path):
+    return Here(tmp_path)
+
+
+@pytest.fixture(params=SHELLS)
+def each_shell(tmp_path, request):
+    return Here(tmp_path, request.param)
+
+
+PAIR = ["1 1 on STEAL", "1 2 off NO_STEAL"]
+
+
+# The collector
+
+def test_collector(each_shell):
+    m = each_shell
+    assert m.collect(PAIR, "load", "1000", "900", "a b", "*") == ""
+    for run, features in (("1-on", "STEAL"), ("1-off", "NO_STEAL")):
+        assert sorted(os.listdir(m.out / "runs" / run)) == FILES
+        assert m.run_file(run, "exit") == "0" and m.run_file(run, "valid") == "yes"
+        assert m.run_file(run, "command") == "load\n1000\n900\na b\n*"
+        assert m.run_file(run, "stdout").endswith("words: a b *")
+        assert features in m.run_file(run, "features").split()
+    assert m.run_file("1-on", "schedule") == PAIR[0]
+    assert round((int(m.run_file("1-on", "ended_ns")) - int(m.run_file("1-on", "began_ns"))) / 1000) == 902_700
+    machine = {path.name: path.read_text().strip() for path in (m.out / "machine").iterdir()}
+    assert machine["cpuinfo-model"] == "Fake CPU" and machine["clock"] == "timer_list" and machine["schedstat-version"] == "17"
+    assert machine["topology"].splitlines()[3] == "cpu 3 package 1 core 1 threads 3 llc 2-3 node 1"
+    assert fold.check_unit(m.out) is None
+    m.untouched()
+
+
+def test_what_is_done_is_not_made_again(each_shell):
+    m = each_shell
+    m.collect(PAIR, "load", "1000", "900")
+    inode = (m.out / "runs/1-on").stat().st_ino
+    (m.out / "runs/1-off/stdout").write_text("x")
+    said = m.collect([*PAIR, "2 1 off NO_STEAL"], "load", "1000", "900")
+    assert said.count("is not whole") == 1 and "1-off" in said
+    assert (m.out / "runs/1-on").stat().st_ino == inode
+    assert "rate=" in m.run_file("1-off", "stdout") and m.run_file("2-off", "valid") == "yes"
+    (m.out / "runs/2-off/sum").unlink()
+    assert "2-off is not whole" in m.collect(["2 1 off NO_STEAL"], "load", "1000", "900")
+    m.untouched()
+
+
+def test_without_cksum(each_shell):
+    """As in a guest: busybox has none."""
+    m = each_shell
+    (m.bin / "cksum").unlink()
+    (m.bin / "sha256sum").symlink_to(shutil.which("sha256sum"))
+    m.collect(PAIR, "load", "1000", "900")
+    assert fold.check_unit(m.out) is None
+    (m.out / "runs/1-on/exit").write_text("1\n")
+    assert fold.check_unit(m.out) == "runs/1-on: exit does not fit its sum"
+    assert "1-on is not whole" in m.collect(PAIR, "load", "1000", "900")
+
+
+def test_failed_and_invalid_runs_stand(each_shell):
+    m = each_shell
+    said = m.collect(PAIR, "load", "1000", "900", "fail-on", "meddle-off", rc=1)
+    assert "pair 1, on: the command failed with status 7: fork: Resource temporarily unavailable" in said
+    assert m.run_file("1-on", "exit") == "7" and m.run_file("1-on", "stderr").startswith("fork")
+    assert m.run_file("1-off", "valid") == "somebody changed the scheduler features"
+    assert m.collect(PAIR, "load", "1000", "900") == ""
+    m.collect(["2 1 off NO_STEAL"], "load", "1000", "900", "offline-off", rc=1)
+    assert m.run_file("2-off", "valid") == "the online CPUs changed"
+    m.untouched()
+
+
+@pytest.mark.parametrize("lines,command,options,status,message", [
+    (["1 1 on"], ["true"], [], 2, "schedule:1: not PAIR POSITION SIDE"),
+    ([PAIR[0], "1 2 on STEAL"], ["true"], [], 2, "schedule:2: a second run of pair 1, side on"),
+    (["1 1 on STEAL;x"], ["true"], [], 2, "schedule:1: not PAIR"),
+    (PAIR, [], [], 2, "no command"),
+    (PAIR, ["true"], ["--timeout", "0"], 2, "--timeout '0'"),
+    (PAIR, ["true"], ["--what"], 2, "unknown option: --what"),
+    (PAIR, ["true"], ["--perf-stat"], 3, "perf is not installed"),
+    (["1 1 on NO_SUCH"], ["true"], [], 3, "has no SUCH"),
+])
+def test_collector_refuses(here, lines, command, options, status, message):
+    said = here.collect(lines, *command, options=options, rc=status)
+    assert message in said and len(said.splitlines()) == 1
+    assert not here.out.exists()
+    here.untouched()
+
+
+def test_collector_needs_features_to_switch(here):
+    (here.root / FEATURES).unlink()
+    (here.bin / "mount").unlink()
+    assert "scheduler features" in here.collect(PAIR, "load", rc=3)
+    assert not here.out.exists()
+    # two kernels: nothing is switched
+    (here.root / FEATURES).write_text("PLACE_LAG \n")
+    assert here.collect(["1 1 base -"], "load", "5", "5") == ""
+    assert here.run_file("1-base", "valid") == "yes"
+
+
+def test_collector_without_schedstats(each_shell):
+    m = each_shell
+    shutil.rmtree(m.root / "proc")
+    (m.root / "proc").mkdir()
+    (m.root / "proc/timer_list").write_text(TIMER)
+    (m.bin / "sh").symlink_to(shutil.which("sh"))
+    m.collect(["2 1 on STEAL"], "sh", "-c", f"echo now at 3204868600 nsecs >{m.root}/proc/timer_list")
+    assert m.run_file("2-on", "valid") == "yes" and not (m.out / "runs/2-on/schedstat.before").exists()
+
+
+@pytest.mark.parametrize("clock", ["date", "uptime"])
+def test_other_clocks(here, clock):
+    (here.root / "proc/timer_list").unlink()
+    if clock == "uptime":
+        (here.bin / "date").unlink()
+        (here.bin / "date").write_text("#!/bin/sh\necho 1700000000N\n")
+        (here.bin / "date").chmod(0o755)
+    (here.bin / "sh").symlink_to(shutil.which("sh"))
+    here.collect(["1 1 on STEAL"], "sh", "-c", f"sleep 0.2; echo 100.50 0.00 >{here.root}/proc/uptime")
+    assert here.get("out/machine/clock").strip() == clock and here.run_file("1-on", "valid") == "yes"
+    taken = int(here.run_file("1-on", "ended_ns")) - int(here.run_file("1-on", "began_ns"))
+    assert taken == 250_000_000 if clock == "uptime" else 200_000_000 <= taken < 5_000_000_000
+
+
+def test_perf_stat(here):
+    (here.bin / "perf").symlink_to(FAKES / "perf")
+    (here.bin / "sh").symlink_to(shutil.which("sh"))
+    here.collect(PAIR, "load", "1000", "900", options=["--perf-stat"])
+    assert "context-switches" in here.run_file("1-on", "perf-stat") and "rate=" in here.run_file("1-on", "stdout")
+    assert here.run_file("1-on", "command").splitlines()[0] == "load"
+
+
+def test_run_that_takes_too_long(each_shell):
+    m = each_shell
+    m.collect(PAIR, "load", "1000", "900", "hang-on", rc=1, options=["--timeout", "1"])
+    assert m.run_file("1-on", "exit") == "124" and m.run_file("1-off", "exit") == "0"
+    wait_for(lambda: not any(map(alive, m.get("proc/pids").split())))
+    m.untouched()
+
+
+@pytest.mark.parametrize("number,status", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_collector_interrupted(each_shell, number, status):
+    m = each_shell
+    process = m.popen(m.collector(["1 1 off NO_STEAL", "1 2 on STEAL"], "load", "1000", "900", "hang-off"))
+    wait_for((m.root / "proc/pids").exists)
+    wait_for(lambda: m.get("proc/pids"))
+    process.send_signal(number)
+    m.finish(process, status)
+    assert not any(map(alive, m.get("proc/pids").split()))
+    assert os.listdir(m.out / "runs") == []
+    m.untouched()
+
+
+def test_collector_killed(each_shell):
+    """The next call knows what the features were before."""
+    m = each_shell
+    process = m.popen(m.collector(["1 1 off NO_STEAL"], "load", "1000", "900", "hang-off"))
+    wait_for((m.root / "proc/pids").exists)
+    wait_for(lambda: m.get("proc/pids"))
+    process.kill()
+    m.finish(process, -9)
+    for pid in m.get("proc/pids").split():
+        os.kill(int(pid), signal.SIGKILL)
+    assert m.get(FEATURES).split() == ["NO_STEAL"] and m.get("proc/sys/kernel/sched_schedstats").strip() == "1"
+    m.collect(["1 1 off NO_STEAL"], "load", "1000", "900")
+    m.untouched()
+
+
+def test_collector_waits_for_one_that_ends(each_shell):
+    """One that was told to end gives its command a second, and puts everything back after that."""
+    m = each_shell
+    first = m.popen(m.collector(["1 1 off NO_STEAL"], "load", "1000", "900", "hang-off-1"))
+    wait_for((m.root / "proc/pids").exists)
+    wait_for(lambda: m.get("proc/pids"))
+    first.send_signal(signal.SIGTERM)
+    wait_for(lambda: not any(map(alive, m.get("proc/pids").split())))
+    (m.bin / "sh").symlink_to(shutil.which("sh"))
+    m.collect(["1 1 off NO_STEAL"], "sh", "-c", "sleep 2; load 1000 900")
+    m.finish(first, 143)
+    assert m.run_file("1-off", "exit") == "0" and m.run_file("1-off", "valid") == "yes"
+    m.untouched()
+
+
+def test_machine_of_another_kind_is_refused(here):
+    here.collect(PAIR, "load", "1000", "900")
+    (here.root / "proc/cmdline").write_text("nosmt\n")
+    said = here.collect(PAIR, "load", "1000", "900", rc=2)
+    assert "another machine or kernel" in said and here.get("out/machine/cmdline") == "console=ttyS0\n"
+    here.untouched()
+
+
+@pytest.mark.parametrize("program,status", [("collector", 1), ("ab", 3)])
+def test_full_disk(here, program, status):
+    """On a file system of 400 KiB it stops; a run is there as a whole or not at all. With more space, the same command goes on."""
+    inner = 'mount -t tmpfs -o size=400k tmpfs "$FULL"; "$@"; status=$?; mount -o remount,size=8m "$FULL"; "$@" || exit 9; ' \
+            'cp -r "$FULL/out" "$KEEP"; exit $status'
+    full = here.root / "full"
+    full.mkdir()
+    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", full], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespaces")
+    lines = [f"{pair} {position} {side}" for pair in range(1, 9) for position, side in ((1, "on STEAL"), (2, "off NO_STEAL"))]
+    command = here.collector(lines, "load", "1000", "900")
+    command[command.index(here.out)] = full / "out"
+    if program == "ab":
+        command = [TOP / "bench/ab", "--runs", 8, "--out", full / "out", "--", "load", "1000", "900"]
+    path = f"{here.bin}:{os.environ['PATH']}"
+    process = here.popen(["unshare", "-rm", "sh", "-c", inner, "sh", *command],
+                         env=os.environ | here.environment | {"PATH": path, "FULL": str(full), "KEEP": str(here.out)})
+    _, stderr = here.finish(process, status)
+    assert "cannot be written" in stderr or "cannot be made" in stderr, stderr
+    unit = here.out / "raw/here" if program == "ab" else here.out
+    assert len(os.listdir(unit / "runs")) == 16 and fold.check_unit(unit) is None
+    assert program == "collector" or len(here.rows) == 16
+    here.untouched()
+
+
+# bench/ab on this machine
+
+def test_gain(here):
+    stdout, stderr = here.compare("--runs", 6)
+    assert "GAIN" in stdout and stdout == here.get("out/table.txt")
+    assert (here.out / "page.html").exists() and (here.out / "speedup.svg").exists()
+    assert [f"{n} of 6 pairs" for n in range(1, 7)] == re.findall(r"\d of 6 pairs", stderr)
+    rows = here.rows
+    assert len(rows) == 12 and {(row["exit"], row["valid"]) for row in rows} == {("0", "yes")}
+    assert all(abs(float(row["time_ns"]) / {"off": 1e9, "on": 0.9e9}[row["side"]] - 1) < 0.01 for row in rows)
+    # a random order, in which both sides are first as often
+    first = [row["side"] for row in rows if row["position"] == "1"]
+    assert sorted(first) == ["off"] * 3 + ["on"] * 3
+    assert re.search("^order_seed [0-9]+$", here.get("out/plan"), re.M)
+    here.untouched()
+
+
+def test_loss(here):
+    stdout, _ = here.compare("--runs", 6, load=("900", "1000"), rc=1)
+    assert "LOSS" in stdout
+
+
+def test_gate(here):
+    """A loss of 2 % does not count with a gate of 5 %."""
+    here.compare("--runs", 6, "--gate", "5%", load=("1000", "1020"))
+
+
+def test_more_is_better(here):
+    """A rate that falls is a loss, though the time is not compared."""
+    stdout, _ = here.compare("--runs", 6, "--metric", r"rate=rate=(\S+) req/s,req/s,more", load=("900", "1000"), rc=1)
+    assert "LOSS" in stdout and all(float(row["metric:rate"]) > 0.9 for row in here.rows)
+
+
+def test_terminal(here):
+    """The table stands there after each pair, in place of the one before."""
+    ours, theirs = pty.openpty()
+    process = here.start("--out", here.out, "--runs", 2, "--", "load", "1000", "900", stderr=theirs)
+    os.close(theirs)
+    seen = ""
+    with contextlib.suppress(OSError):  # that is the end of a terminal
+        while chunk := os.read(ours, 10000).decode(errors="replace"):
+            seen += chunk
+    os.close(ours)
+    stdout, _ = here.finish(process)
+    assert seen.count("1 of 2 planned pairs") == 1 and seen.count("planned, 2 measured") == 1
+    # Each has been deleted: the table that stays is the one on standard output.
+    assert re.sub(r".*\033\[[0-9]+F\033\[J", "", seen, flags=re.S).startswith("ab: page: ")
+    assert stdout == here.get("out/table.txt")
+
+
+def test_same_sides(here):
+    stdout, _ = here.compare("--runs", 2, "--sides", "a=STEAL,b=STEAL", load=("1000", "1000"))
+    assert stdout.splitlines()[0] == "both sides are the same: this measures noise"
+
+
+def test_flaky_run_is_dropped_with_its_pair(here):
+    stdout, stderr = here.compare("--runs", 4, load=("1000", "900", "fail-on-2"))
+    assert "failed with status 7: fork" in stderr
+    assert len(here.rows) == 8 and [row["exit"] for row in here.rows].count("7") == 1
+    assert "dropped: 1 pair with a failed or invalid run (on: 1 x exit 7)" in stdout and "4 measured, 3 used" in stdout
+
+
+@pytest.mark.parametrize("words,load,message", [
+    (["--metric", "x=score (.*)"], ["1000", "900"], "metric x: no number in the output of 3 runs of side"),
+    (["--metric", "rate=rate=(.*) req"], ["1000", "900", "silent"], "metric rate: no number"),
+    ([], ["1000", "900", "fail-on"], "the command failed on 3 of 3 runs of side on (status 7)"),
+    ([], ["1000", "900", "meddle-off"], "none of 3 runs of side off is valid: somebody changed the scheduler features"),
+])
+def test_cannot_measure(here, words, load, message):
+    """It says so after three pairs, not after all."""
+    stdout, stderr = here.compare("--runs", 20, *words, load=load, rc=3)
+    errors = [line for line in stderr.splitlines() if "error" in line]
+    assert stdout == "" and len(errors) == 1 and message in errors[0], stderr
+    assert len(here.rows) == 6
+    here.untouched()
+
+
+def test_no_feature(here):
+    """One line, and nothing is left."""
+    (here.root / FEATURES).write_text("PLACE_LAG \n")
+    stdout, stderr = here.compare(rc=3)
+    assert stdout == "" and len(stderr.splitlines()) == 1 and "has no STEAL" in stderr
+    assert not here.out.exists()
+
+
+def test_one_pair_is_too_few(here):
+    _, stderr = here.compare("--runs", 1, rc=3)
+    assert "pair" in stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words,message", [
+    (["--runs", "0", "--", "load"], "'0' is not a positive number"),
+    (["--runs", "ten", "--", "load"], "'ten' is not a positive number"),
+    (["--what", "--", "load"], "--what"),
+    (["load"], "unrecognized arguments: load (the command goes after --)"),
+    (["--"], "no command"),
+    (["--sides", "STEAL", "--", "load"], "--sides: at least two"),
+    (["--sides", "a=STEAL,a=NO_STEAL", "--", "load"], "two are called a"),
+    (["--sides", "a=STEAL,../b=NO_STEAL", "--", "load"], "'../b=NO_STEAL' is not understood"),
+    (["--metric", "x", "--", "load"], "NAME=REGEX"),
+    (["--metric", "x=[0-9]+", "--", "load"], "group"),
+    (["--metric", "x=([0-9", "--", "load"], "not a regular expression"),
+    (["--metric", "x=([0-9]+),req/s,bigger", "--", "load"], "bigger"),
+    (["--metric", "x=([0-9]+),r q", "--", "load"], "r q"),
+    (["--metric", "x=(1)", "--metric", "x=(2)", "--", "load"], "two metrics are called x"),
+    (["--gate", "1", "--", "load"], "gate '1'"),
+    (["--jobs", "1", "--", "load"], "--jobs goes with --machine"),
+    (["--kernel", "base", "--", "load"], "--kernel goes with --machine"),
+    (["--machine", "1x2", "--", "load"], "'1x2' is not SOCKETSxCORESxTHREADS"),
+    (["--machine", "3x171x1", "--", "load"], "512 CPUs"),
+    (["--machine", "1x2x1", "--kernel", "base,patched", "--sides", "a=X,b=Y", "--", "load"], "either two kernels"),
+    (["--machine", "1x2x1", "--kernel", "/no/such/Image", "--", "load"], "'/no/such/Image' is not understood"),
+    (["--machine", "1x2x1", "--add", "/no/such/file", "--", "load"], "--add /no/such/file: no such file"),
+    (["--machine", "1x2x1", "--seeds", "any", "--", "load"], "invalid choice"),
+    (["--machine", "1x2x1", "--out", "a,b", "--", "load"], "has a comma"),
+    (["--", "sh", "-c", "a\nb"], "newline"),
+])
+def test_usage_errors(here, words, message):
+    stdout, stderr = here.ab(*words, rc=2)
+    assert stdout == "" and len(stderr.splitlines()) == 1 and message in stderr, stderr
+    assert not list(here.root.glob("ab-*"))
+
+
+def test_help(here):
+    stdout, _ = here.ab("--help")
+    assert "bench/ablib/fold.py" in stdout and "Exit status" in stdout
+
+
+def test_another_plan_is_refused(here):
+    here.compare("--runs", 2)
+    before = {path: path.read_bytes() for path in here.out.rglob("*") if path.is_file() and path.name != ".lock"}
+    _, stderr = here.compare("--runs", 3, "--gate", "1%", rc=2)
+    assert "there: runs 2" in stderr and "here:  runs 3" in stderr and "here:  gate 1%" in stderr
+    assert before == {path: path.read_bytes() for path in here.out.rglob("*") if path.is_file() and path.name != ".lock"}
+    mine = here.root / "mine"
+    mine.mkdir()
+    (mine / "letter").write_text("x")
+    _, stderr = here.ab("--out", mine, "--", "load", "1", "1", rc=2)
+    assert "not empty" in stderr and os.listdir(mine) in (["letter", ".lock"], [".lock", "letter"])
+
+
+def test_second_call_is_refused(here):
+    process = here.start("--out", here.out, "--", "load", "1000", "900", "hang-on")
+    wait_for((here.root / "proc/pids").exists)
+    _, stderr = here.compare(load=("1000", "900", "hang-on"), rc=2)
+    assert "another call is at work there" in stderr
+    process.send_signal(signal.SIGINT)
+    here.finish(process, 130)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_interrupted_call_goes_on(here, number):
+    load = ("1000", "900", "hang-on-4")
+    process = here.start("--out", here.out, "--runs", 6, "--", "load", *load)
+    wait_for((here.root / "proc/pids").exists)
+    wait_for(lambda: here.get("proc/pids"))
+    process.send_signal(number)
+    _, stderr = here.finish(process, -9 if number == signal.SIGKILL else 130)
+    assert number == signal.SIGKILL or f"to go on: the same command with --out {here.out}" in stderr
+    wait_for(lambda: not any(map(alive, here.get("proc/pids").split())))
+    plan = here.get("out/plan")
+    stats = {path: path.stat().st_mtime_ns for path in here.out.glob("raw/here/runs/*/sum")}
+    assert len(stats) in (6, 7)
+    stdout, stderr = here.compare("--runs", 6, load=load)
+    assert "has 3 of 6 pairs; going on" in stderr
+    assert "GAIN" in stdout and here.get("out/plan") == plan
+    assert len({(row["pair"], row["side"]) for row in here.rows}) == len(here.rows) == 12
+    assert all(path.stat().st_mtime_ns == then for path, then in stats.items())
+    here.untouched()
+    # once more: nothing is left to do
+    again, _ = here.compare("--runs", 6, load=load)
+    assert again == stdout
+
+
+# bench/ab on machines that stand in for simulated ones
+
+class Simulated(Here):
+    """A checkout whose sim/machine runs the command on a made-up machine."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.top = root / "checkout"
+        for name in ("bench/ab", "bench/ab-unit", "bench/collect/collect.sh", "bench/llc.awk", "scripts/lib.sh"):
+            (self.top / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TOP / name, self.top / name)
+        shutil.copytree(TOP / "bench/ablib", self.top / "bench/ablib", ignore=shutil.ignore_patterns("__pycache__"))
+        (self.top / "sim/qemu").mkdir(parents=True)
+        (self.top / "sim/machine").symlink_to(FAKES / "machine")
+        for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
+            (self.top / "scripts" / name).symlink_to(FAKES / "script")
+        self.kernel("image", "PLACE_LAG STEAL")
+        self.log = root / "machines"
+        self.environment = {"FAKE_LOG": str(self.log), "STEAL_QEMU": str(self.top / "scripts/qemu"), "TMPDIR": str(root / "tmp")}
+
+    def kernel(self, name, features):
+        (self.top / "scripts" / name).write_text(features + "\n")
+        return self.top / "scripts" / name
+
+    def start(self, *words, environment=(), **more):
+        return self.popen([self.top / "bench/ab", *words], env=os.environ | self.environment | dict(environment), **more)
+
+    def compare(self, *words, rc=0, load=("1000", "900"), **more):
+        return self.ab("--machine", "1x4x1", "--out", self.out, *words, "--", "load", *load, rc=rc, **more)
+
+    @property
+    def machines(self):
+        return sorted(self.log.read_text().splitlines())
+
+    def whole(self, pairs):
+        rows = self.rows
+        assert len(rows) == 2 * pairs == len({(row["pair"], row["side"]) for row in rows})
+        assert not list(self.out.glob("raw/.pair*")) and not list(self.out.glob("raw/*.log"))
+
+
+@pytest.fixture
+def sim(tmp_path):
+    return Simulated(tmp_path)
+
+
+def test_simulated(sim):
+    stdout, stderr = sim.compare("--runs", 6, "--append", "preempt=full x", load=("1000", "900", "{1}", "{%}", "a  b", "$(echo no)", "'"))
+    assert "GAIN" in stdout and "6 of 6 pairs" in stderr
+    assert sim.machines == [f"100{pair} 1x4x1 image" for pair in range(1, 7)]
+    sim.whole(6)
+    assert {row["seed"] for row in sim.rows} == {f"100{pair}" for pair in range(1, 7)}
+    assert len({row["boot"] for row in sim.rows}) == 6
+    with tarfile.open(sim.out / "raw/pair-1.tar") as archive:
+        text = archive.extractfile("runs/1-on/stdout").read().decode()
+    assert text.splitlines()[-1] == "words: {1} {%} a  b $(echo no) '"
+    plan = sim.get("out/plan")
+    assert "\nmachine 1x4x1\n" in plan and "\nappend preempt=full x\n" in plan and "\nqemu 9.9.9\n" in plan
+    again = sim.compare("--runs", 6, "--append", "preempt=full x", load=("1000", "900", "{1}", "{%}", "a  b", "$(echo no)", "'"))[0]
+    assert again == stdout and len(sim.machines) == 6
+
+
+def test_published_seeds(sim):
+    sim.compare("--runs", 2, "--seeds", "published")
+    assert sim.machines == ["1000001 1x4x1 image", "1000002 1x4x1 image"]
+
+
+def test_two_kernels(sim):
+    kernels = [f"old={sim.kernel('one', 'NO_STEAL')}", f"new={sim.kernel('two', 'STEAL')}"]
+    stdout, _ = sim.compare("--runs", 6, "--kernel", ",".join(kernels))
+    assert "GAIN" in stdout
+    assert sim.machines == sorted(f"100{pair} 1x4x1 {name}" for pair in range(1, 7) for name in ("one", "two"))
+    sim.whole(6)
+    assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"pair-{pair}-{side}" for pair in range(1, 7) for side in ("old", "new")}
+
+
+def test_added_file(sim):
+    program = sim.root / "mine"
+    program.write_text("#!/bin/sh\nexec load \"$@\"\n")
+    program.chmod(0o755)
+    sim.ab("--machine", "1x4x1", "--out", sim.out, "--runs", 2, "--add", "mine", "--", "mine", "5", "4")
+    program.write_text("#!/bin/sh\nload \"$@\"\n")
+    _, stderr = sim.ab("--machine", "1x4x1", "--out", sim.out, "--runs", 2, "--add", "mine", "--", "mine", "5", "4", rc=2)
+    assert "there: add mine " in stderr
+
+
+def test_command_fails_on_one_side(sim):
+    _, stderr = sim.compare("--runs", 12, "--jobs", 1, load=("1000", "900", "fail-on"), rc=3)
+    assert "the command failed on 3 of 3 runs of side on (status 7)" in stderr
+    assert 3 <= len(sim.machines) <= 5
+
+
+def test_kernel_without_the_feature(sim):
+    sim.kernel("image", "PLACE_LAG")
+    stdout, stderr = sim.compare("--runs", 12, rc=3)
+    errors = [line for line in stderr.splitlines() if "error" in line]
+    assert stdout == "" and len(errors) == 1 and "has no STEAL" in errors[0], stderr
+    assert not (sim.out / "runs.csv").exists() and len(sim.machines) <= 6
+
+
+def test_machine_dies(sim):
+    stdout, stderr = sim.compare("--runs", 4, environment={"FAKE_DIE": "1002"})
+    assert "pair-2.tar: status 125: boot: error: the guest ended" in stderr
+    assert "1 of 4 units failed; the same command" in stderr and "3 of 4 planned pairs" in stdout
+    assert "the kernel's log" in sim.get("out/raw/pair-2.tar.log")
+    stdout, _ = sim.compare("--runs", 4)
+    assert len(sim.machines) == 5 and "planned" not in stdout.splitlines()[0]
+    sim.whole(4)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "empty"])
+def test_damaged_archive_is_measured_again(sim, damage):
+    stdout, _ = sim.compare("--runs", 4)
+    archive = sim.out / "raw/pair-3.tar"
+    data = archive.read_bytes()
+    archive.write_bytes({"truncated": data[:len(data) // 2], "changed": data.replace(b"rate=", b"rite="), "empty": b""}[damage])
+    again, stderr = sim.compare("--runs", 4)
+    assert stderr.count("not whole") == 1 and "pair-3.tar" in stderr
+    assert sim.machines.count("1003 1x4x1 image") == 2 and len(sim.machines) == 5
+    assert again == stdout
+    sim.whole(4)
+
+
+@pytest.mark.parametrize("victim", ["ab", "unit", "parallel"])
+def test_killed_and_continued(sim, victim):
+    """kill -9 of the orchestrator, of a unit, of GNU parallel: no machine is left, and the same command goes on."""
+    pid_file = sim.root / "pid"
+    process = sim.start("--machine", "1x4x1", "--out", sim.out, "--runs", 4, "--jobs", 1, "--", "load", "1000", "900",
+                        environment={"FAKE_HANG": f"1003:{pid_file}"})
+    wait_for(pid_file.exists)
+    wait_for(lambda: pid_file.read_text())
+    machine = int(pid_file.read_text())
+    if victim == "ab":
+        process.kill()
+        sim.finish(process, -9)
+    else:
+        commands = subprocess.run(["ps", "-ewwo", "pid,args"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        pattern = r"bash \S*/bench/ab-unit .*" if victim == "unit" else r"perl \S*parallel .*"
+        pids = [int(line.split()[0]) for line in commands if re.search(pattern + re.escape(str(sim.out)), line)]
+        assert pids, commands
+        os.kill(pids[0], signal.SIGKILL)
+        # Killed: GNU parallel tries none again; the others go on.
+        _, stderr = sim.finish(process, 0)
+        assert "failed; the same command" in stderr
+    wait_for(lambda: not alive(machine))
+    before = {path.name for path in sim.out.glob("raw/*.tar")}
+    assert "pair-3.tar" not in before and "pair-1.tar" in before
+    stdout, _ = sim.compare("--runs", 4, "--jobs", 1)
+    assert "GAIN" in stdout or "significant" in stdout
+    sim.whole(4)
+    assert sim.machines.count("1001 1x4x1 image") == 1 and sim.machines.count("1003 1x4x1 image") == 2
+
+
+def test_simulated_machine(here, sim_kernel):
+    """A real one, of two nodes: what the guest's busybox has is enough for the collector, and the kernel is understood."""
+    stdout, stderr = here.ab("--machine", "2x2x1", "--runs", 2, "--jobs", 1, "--kernel", sim_kernel, "--metric", "time",
+                             "--metric", r"hackbench=^Time: (\S+)$,s", "--out", here.out, "--", "hackbench", "-g", 1, "-l", 20,
+                             env=os.environ | {"TMPDIR": str(here.root / "tmp")})
+    assert "2 of 2 pairs" in stderr and "2 measured, 2 used" in stdout
+    for row in here.rows:
+        assert row["cpus"] == "4" and 0 < float(row["metric:hackbench"]) <= float(row["time_ns"]) / 1e9 < 10
+        assert all(float(row[name]) > 0 for name in ("busy_percent", "slice_ms", "sched", "wake", "find_percent", "across"))
+        assert (float(row["steal"]) > 0) == (row["side"] == "on")
+    assert not list((here.root / "tmp").iterdir())
