@@ -76,4 +76,4 @@ def test_fibers_keep_what_is_theirs(tmp_path, compiler, runner):
 @pytest.mark.parametrize("also", ["Perf", "linux-perf=", "=perf", "dbench=tbench+", "a b", "-x"])
 def test_packages_of_a_guest_that_are_none(also):
     _, stderr = call(TOP / "scripts/guest-image", "--arch", "arm64", "--also", also, rc=2)
-    assert "is no package; see --help" in stderr
+    assert "is not PACKAGE or PACKAGE=PROGRAM[+PROGRAM...]; see --help" in stderr
