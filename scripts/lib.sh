@@ -69,7 +69,7 @@ options() {
 			rest=("$@")
 			return
 		elif [[ $1 != -* && $spec == *' -- '* ]]; then
-			wrong "unknown argument '$1' (the command goes after --)"
+			wrong "unknown argument '$1' (write -- before the command)"
 		else
 			wrong "unknown argument '$1'"
 		fi

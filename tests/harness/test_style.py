@@ -84,7 +84,7 @@ def test_options_with_other_arguments(run, tmp_path, rest, arguments, printed):
 
 @pytest.mark.parametrize("arguments, message", [
     ("--what", "unknown argument '--what'"), ("--tree", "--tree needs a value"), ("--tree=", "unknown argument '--tree='"),
-    ("true", "unknown argument 'true' (the command goes after --)"), ("-", "unknown argument '-'")])
+    ("true", "unknown argument 'true' (write -- before the command)"), ("-", "unknown argument '-'")])
 def test_wrong_options(run, tmp_path, arguments, message):
     done = run(*with_options(tmp_path), *arguments.split(), check=False)
     assert (done.returncode, done.stdout) == (2, f"script: error: {message}; see --help\n")
