@@ -51,7 +51,7 @@ open_out() {
 	mkdir -p "$out" || die "cannot make the directory $out (--out)"
 	out=$(realpath "$out")
 	exec 9>"$out/.lock"
-	flock -n 9 || die "$out: in use by another call"
+	flock -n 9 || die "$out: in use by another call; wait for it to end, or choose another --out"
 	# left over from a call that was killed
 	rm -rf "$out"/.unit-* "$out"/.status-*
 }
@@ -72,7 +72,7 @@ make_plan() {
 	} >"$out/.plan"
 	if [ -f "$out/plan" ] && ! diff "$out/plan" "$out/.plan" >&2; then
 		rm "$out/.plan"
-		die "$out has runs of another comparison (see above: < there, > here); choose another --out"
+		die "$out has runs of another comparison (see above; < is from its plan, > is from this command); choose another --out"
 	fi
 	mv "$out/.plan" "$out/plan"
 	STEAL_PROJECT=$(git -C "$top" describe --always --dirty --tags 2>/dev/null) || STEAL_PROJECT=unknown

@@ -18,13 +18,13 @@
 #
 #   --groups "G..."   numbers of groups, 40 tasks each (1 2 3 4 8)
 #   --loops N         messages from each sender to each receiver (100000; simulated: 1000)
-#   --runs N          runs of each side and group (5); 0 with --trace: only traces
+#   --runs N          runs of each side for each number of groups (5); 0 with --trace: only traces
 #   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler
 #                     features as in sched/features. All sides are compared with the first
 #                     (off=NO_STEAL,on=STEAL)
 #   --pipe            send messages through pipes, not sockets (hackbench -p)
 #   --threads         use threads, not processes (hackbench -T)
-#   --trace           after the other runs, run each side and group once more and trace the scheduler;
+#   --trace           after these runs, run each side once more for each number of groups, with a trace of the scheduler;
 #                     bench/report draws the CPUs and the wasted idle time from the traces. Simulated
 #                     machines always do this, unless --trace-loops is 0
 #   --trace-loops N   messages in the traced runs (100)
@@ -151,7 +151,7 @@ stop()
 	[ -z "$running" ] || end_all $!
 	restore
 	if [ -n "${session:-}" ]; then
-		say "interrupted after $number of $total runs; their table: $0 --table $out; to continue: the same command with --out $out"
+		say "interrupted after $number of $total runs; for their table: $0 --table $out; to continue: the same command with --out $out"
 	fi
 	trap - EXIT
 	exit "$1"
@@ -201,7 +201,7 @@ tmp=$(mktemp -d) || die "mktemp -d failed"
 hackbench -g 1 -l 1 >"$tmp/out" 2>&1 </dev/null
 if ! grep -q 'with 1 groups' "$tmp/out" || ! grep -q '^Time: ' "$tmp/out"; then
 	sed 's/^/hackbench: /' "$tmp/out" >&2
-	die "$(command -v hackbench): 'hackbench -g 1 -l 1' did not run as that of rt-tests does: apt-get install rt-tests"
+	die "$(command -v hackbench): 'hackbench -g 1 -l 1' does not work as in rt-tests; is it another program? apt-get install rt-tests"
 fi
 
 groups=${groups:-1 2 3 4 8} loops=${loops:-100000} runs=${runs:-5}

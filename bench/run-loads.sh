@@ -5,42 +5,43 @@
 #                     [--first N] [--only LABEL]
 #        run-loads.sh --list
 #
-# Runs loads other than hackbench with task stealing off and on, on the machine it is called on, and keeps
-# what each of them measures; bench/loads-table makes a table of it. Needs root, a kernel with the STEAL scheduler
-# feature, a POSIX sh, awk, a sleep that knows fractions, and the loads' programs: perf (linux-perf), tbench (dbench),
-# sysbench, stress-ng, and load, compiled from load.c (with cc if it is not there yet). This file, switch.sh and load.c or
-# load beside it are all that has to be copied to the machine.
+# Runs loads other than hackbench on this machine, with task stealing off and on, and keeps what each of them
+# measures. bench/loads-table makes a table of the results.
 #
-#   --loads "LOAD..." what to run; by default all that have their program here. Each is one of
-#                       pipe          perf bench sched pipe: two tasks in turn
+# It needs root, a kernel with the STEAL scheduler feature, a POSIX sh, awk, a sleep that accepts fractions of a second,
+# and the programs of the loads: perf (package linux-perf), tbench (dbench), sysbench, stress-ng, and load. If load is
+# missing, the script compiles it from load.c with cc. To measure another machine, copy this file, switch.sh, and load.c or
+# load to one directory there.
+#
+#   --loads "LOAD..." what to run (default: the loads of --list whose program is installed). Each is one of:
+#                       pipe          perf bench sched pipe: two tasks that take turns
 #                       hogs-L        the same beside L tasks that only compute
-#                       messaging-L   perf bench sched messaging, groups of 40 tasks
-#                       latency-L     requests to L workers: load wake
-#                       tbench-L      L clients of tbench over loopback, as many servers
+#                       messaging-L   perf bench sched messaging: L tasks, rounded up to groups of 40
+#                       latency-L     requests to L workers (load wake)
+#                       tbench-L      tbench: L clients and as many servers over loopback
 #                       threads-L     sysbench threads: L threads that yield and share 8 mutexes
 #                       mutex-L       sysbench mutex: L threads that share 64 mutexes
-#                       switch-L      stress-ng --switch, L tasks in pairs
-#                       fork-L        rounds of L processes that compute: load fork
-#                       barrier-L     rounds of L threads that compute and meet at a barrier: load fork --barrier
-#                       nice-L        L tasks of each of the nice levels 0, 5 and 10, and sleepers: load nice
-#                     L is a number, or a multiple of the CPUs, as 0.5x or 2x. A name without -L
-#                     stands for those in the default, which --list prints
+#                       switch-L      stress-ng --switch: L tasks in pairs
+#                       fork-L        rounds of L processes that compute (load fork)
+#                       barrier-L     rounds of L threads that compute and meet at a barrier (load fork --barrier)
+#                       nice-L        L tasks of each of the nice levels 0, 5 and 10, and sleepers (load nice)
+#                     L is a number of tasks, or a multiple of the number of CPUs, such as 0.5x or 2x. A name
+#                     without -L stands for the loads of --list with this name
 #   --runs N          runs of each side and load (5)
-#   --scale N         how much work: 1 takes some 0.1 s on simulated machines, where CPUs execute
-#                     10^9 instructions a second (50, on other machines some seconds)
-#   --features A,B... what to compare; each is [LABEL=]FEATURE[+FEATURE...], scheduler features as
-#                     written to sched/features; the first is what the others are compared
-#                     with (off=NO_STEAL,on=STEAL)
-#   --out DIR         the records go to DIR/loads.raw (loads-DATE-TIME); what a former run with the same DIR has
-#                     done is not done again
-#   --first N         call the first run of each side number N (1)
-#   --only LABEL      of the sides, run only this one here
-#   --list            print the loads of the default, and what each needs, and run nothing
+#   --scale N         amount of work in each run (50: some seconds on a real machine). 1 is for simulated machines,
+#                     whose CPUs execute 10^9 instructions per second: about 0.1 s there
+#   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler features as in
+#                     sched/features. All sides are compared with the first (off=NO_STEAL,on=STEAL)
+#   --out DIR         write the raw records to DIR/loads.raw (loads-DATE-TIME); runs that are in DIR already are not
+#                     repeated
+#   --first N         number the runs of each side from N (1)
+#   --only LABEL      run only this one of the sides
+#   --list            run nothing; print the default loads, the program of each, and what is missing for it
 #
-# It changes the scheduler's features, and where debugfs is not mounted, mounts it. Both are put back when it ends or is
+# The script changes the scheduler features, and mounts debugfs if it is not mounted. It restores both when it ends or is
 # interrupted.
 #
-# Exit status: 0; 1 error, or a run failed; 2 usage; 3 a scheduler feature is missing here.
+# Exit status: 0; 1 error, or a run failed; 2 usage error; 3 the kernel lacks a scheduler feature.
 
 prog=run-loads
 dir=$(dirname "$0")
@@ -103,7 +104,7 @@ for l in ${loads:-$all}; do
 		[ "${a%%-*}" != "$l" ] || members="$members $a"
 	done
 	for m in ${members:-$l}; do
-		echo "$m" | grep -q -x -E "pipe|($levelled)-($level)" || wrong "not a load: $l"
+		echo "$m" | grep -q -x -E "pipe|($levelled)-($level)" || wrong "not a load: $l (--loads)"
 		case " $chosen " in
 		*" $m "*) ;;
 		*) chosen="$chosen $m" ;;
@@ -127,7 +128,7 @@ stop()
 	trap '' INT TERM HUP PIPE
 	[ -z "$running" ] || end_all $!
 	restore
-	[ -z "${total:-}" ] || say "interrupted after $number of $total runs; to go on: --out $out"
+	[ -z "${total:-}" ] || say "interrupted after $number of $total runs; to continue: the same command with --out $out"
 	trap - EXIT
 	exit "$1"
 }
@@ -148,7 +149,7 @@ missing()
 {
 	needs "$1"
 	case $program in
-	load) [ ! -x "$load" ] && echo "no $dir/load, and no load.c with a C compiler" ;;
+	load) [ ! -x "$load" ] && echo "no program $dir/load, and no load.c and cc to compile it" ;;
 	*) ! command -v "$program" >/dev/null && echo "$program is not installed: apt-get install $package" ;;
 	esac
 }
@@ -168,7 +169,7 @@ for l in $chosen; do
 		loads="$loads $l"
 	fi
 done
-[ -n "$loads" ] || die "none of the loads has its program here (see above)"
+[ -n "$loads" ] || die "the programs of all loads are missing (see above)"
 
 # unfit REASON: this machine cannot do it.
 unfit()
@@ -184,7 +185,7 @@ raw=$out/loads.raw
 begin_raw "$raw"
 find_clock
 cpus=$(online | tr , '\n' | awk -F - '{ n += $NF - $1 + 1 } END { print n }')
-[ "${cpus:-0}" -gt 0 ] || die "$sys/devices/system/cpu/online: not understood"
+[ "${cpus:-0}" -gt 0 ] || die "$sys/devices/system/cpu/online: not a list of CPUs"
 
 describe()
 {
@@ -454,7 +455,7 @@ number=0 bad=0 total=0
 to_do count "$first" "$runs" "$only" $loads
 if [ $total -gt 0 ]; then
 	cat "$tmp/session" >>"$raw" || die "cannot append to $raw"
-	say "$total runs; records go to $raw"
+	say "$total runs; raw records go to $raw"
 	# shellcheck disable=SC2086
 	to_do one "$first" "$runs" "$only" $loads
 else
@@ -462,4 +463,4 @@ else
 fi
 restore
 [ $bad -eq 0 ] || die "$bad of $total runs failed or are not valid; see $raw"
-[ ! -x "$dir/loads-table" ] || say "their table: $dir/loads-table $out"
+[ ! -x "$dir/loads-table" ] || say "to make the table: $dir/loads-table $out"

@@ -75,7 +75,7 @@ has()
 find_features()
 {
 	[ -d "$debug" ] || "$1" "$debug: no such directory, so this kernel has no debugfs and no scheduler features"
-	[ -w "$debug" ] || "$1" "$debug is not writable (not root?), so STEAL cannot be looked for on this kernel"
+	[ -w "$debug" ] || "$1" "$debug is not writable (not root?), so this script cannot see whether the kernel has STEAL"
 	if [ ! -e "$features" ]; then
 		if mount -t debugfs debugfs "$debug" 2>/dev/null; then
 			mounted=$debug
@@ -222,7 +222,7 @@ compare_sessions()
 		sed -n "/^begin session $s\$/,/^end session/p" "$1" | grep -E "$keys" >"$tmp/theirs"
 		grep -E "$keys" "$2" | diff "$tmp/theirs" - >"$tmp/differs" || {
 			sed "s/^/$prog: /" "$tmp/differs" >&2
-			die "$1 has runs of another machine, kernel or comparison (see above: < there, > here); choose another --out"
+			die "$1 has runs of another machine, kernel or comparison (see above; < is from $1, > is from this machine now); choose another --out"
 		}
 	done <"$tmp/sessions"
 }

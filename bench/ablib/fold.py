@@ -338,7 +338,7 @@ def rows_of(path: Path, plan: Plan) -> list[dict[str, object]]:
     try:
         unit = read_unit(path)
     except ValueError as error:
-        raise AbError(f"{path}: not whole: {error}; {AGAIN}") from error
+        raise AbError(f"{path}: incomplete or damaged: {error}; {AGAIN}") from error
     rows = []
     for name in sorted(unit.runs):
         key = (unit.path, name, unit.runs[name]["sum"], tuple(sorted(unit.machine.items())), repr(plan.lines))

@@ -63,7 +63,7 @@ class Metric:
         if rest and UNIT.fullmatch(rest[0]):
             unit = rest.pop(0)
         if rest:
-            raise AbError(f"metric '{spec}': '{','.join(rest)}' is no unit and no direction (more or less); write a comma of REGEX as [,]")
+            raise AbError(f"metric '{spec}': '{','.join(rest)}' is neither a unit nor more or less; in REGEX, write a comma as [,]")
         found = groups(regex)
         if found is None:
             raise AbError(f"metric '{spec}': '{regex}' is not a regular expression")
@@ -229,4 +229,4 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:
         if name and os.path.exists(name):
             os.unlink(name)
-        raise AbError(f"{path}: cannot write it: {error.strerror}; mend that, then run the same command again") from error
+        raise AbError(f"{path}: cannot write it: {error.strerror}; correct this, then run the same command again") from error

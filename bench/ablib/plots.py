@@ -85,7 +85,7 @@ def speedup(summary: Summary) -> str:
         if rows:
             axes.set_xlim(limits(summary, rows))
         else:
-            axes.text(0.5, 0.5, "no whole pair", transform=axes.transAxes, ha="center")
+            axes.text(0.5, 0.5, "no complete pair", transform=axes.transAxes, ha="center")
         axes.set_xlabel("better (%); losses are left of 0")
         return svg(figure, "speedup")
 
@@ -113,5 +113,5 @@ def distribution(summary: Summary) -> str:
             short = sum(map(len, labels)) <= 30
             axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncol=len(labels) if short else 1)
         else:
-            axes.text(0.5, 0.5, "no whole pair", transform=axes.transAxes, ha="center")
+            axes.text(0.5, 0.5, "no complete pair", transform=axes.transAxes, ha="center")
         return svg(figure, "distribution")

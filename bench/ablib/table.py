@@ -36,7 +36,7 @@ COUNTS = (("busy_percent", "busy %", "%.2f",
           ("find_percent", "find %", "%.3f", "share of the time in the newly idle balance and in stealing"),
           ("steal", "steal", "%.1f", "tasks stolen"), ("across", "across", "%.1f", "wake-ups onto another NUMA node than the waker's"),
           ("pulled", "pulled", "%.1f", "wake-ups that wake_affine() sent to the waker's node"))
-COUNTS_TITLE = "what the scheduler did on an average CPU; medians of the runs"
+COUNTS_TITLE = "what the scheduler did, averaged over the CPUs; medians of the runs"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def read_runs(directory: Path) -> pandas.DataFrame:
         raise AbError(f"{path}: not a runs.csv of format {FORMAT}" + (f" (format '{wrong}')" if wrong is not None else "") + f"; {way_out}")
     missing = [column for column in (*fold.HEAD, *fold.SCHEDSTAT) if column not in columns]
     if missing or any(len(line) != len(columns) for line in lines[1:]):
-        raise AbError(f"{path}: " + (f"no column {missing[0]}" if missing else "a line is not whole") + f"; {way_out}")
+        raise AbError(f"{path}: " + (f"no column {missing[0]}" if missing else "a line is incomplete") + f"; {way_out}")
     frame = pandas.DataFrame(lines[1:], columns=columns, dtype=object)
     try:
         for column in columns:
@@ -194,7 +194,7 @@ def cannot(summary: Summary, failed: Counter, reasons: Counter) -> str:
                 "correct --metric")
     pairs = max((row.pairs for row in summary.rows if row.metric == metric), default=0)
     if pairs < 2:
-        return f"{plural(pairs, 'whole pair')}, and a comparison needs 2"
+        return f"{plural(pairs, 'complete pair')}, and a comparison needs 2"
     return ""
 
 

@@ -3,29 +3,31 @@
 
 # Usage: collect.sh --out DIR --schedule FILE [--perf-stat] [--timeout SECONDS] -- COMMAND [ARG...]
 #
-# Runs COMMAND once for each line of the schedule, on the machine it is called on, and keeps what the kernel
-# and the command print. bench/ab calls it, here and on simulated machines. It needs root and debugfs if the
-# schedule names scheduler features, and a POSIX sh and awk; llc.awk must be beside it or one directory above.
+# Runs COMMAND on this machine once for each line of the schedule, and keeps what the kernel and COMMAND print.
+# bench/ab calls it, on real and on simulated machines. It needs a POSIX sh and awk. If the schedule names
+# scheduler features, it needs root and debugfs. llc.awk must be in the same directory or in the one above.
 #
-#   --schedule FILE    lines PAIR POSITION SIDE FEATURE[+FEATURE...]; - stands for no features. The runs are made
-#                      in the order of the file. A run that DIR has already is not made again
-#   --out DIR          the results go here
-#   --perf-stat        runs COMMAND under perf stat
-#   --timeout SECONDS  ends a run after this long; its exit status is 124
+#   --schedule FILE    one line for each run: PAIR POSITION SIDE FEATURE[+FEATURE...], with - for no features.
+#                      The runs have the order of the lines. Runs that DIR has already are not repeated
+#   --out DIR          the directory for the results
+#   --perf-stat        run COMMAND under perf stat
+#   --timeout SECONDS  kill COMMAND after this time; the exit status of the run is then 124
 #
-# What it writes:
+# It writes:
 #
 #   DIR/machine/         uname cmdline features cpuinfo-model online topology schedstat-version boot_id clock
-#                        sim (what $STEAL_SIM says) project (what $STEAL_PROJECT says)
+#                        sim (the content of $STEAL_SIM) project (the content of $STEAL_PROJECT)
 #   DIR/runs/PAIR-SIDE/  command (an argument a line) schedule (its line) boot_id features online began_ns ended_ns exit
 #                        stdout stderr schedstat.before schedstat.after idle_search.before idle_search.after perf-stat
-#                        valid (yes, or why not), and sum: cksum, or sha256sum where there is none, of all these files
+#                        valid (yes, or why not), and sum: checksums of all these files, by cksum if there is one, or
+#                        else by sha256sum
 #
-# COMMAND runs with LC_ALL=C and without standard input. It sets the features of the run's side and
-# kernel.sched_schedstats=1, and mounts debugfs where it is not mounted. It puts all back when it ends or is interrupted.
+# COMMAND runs with LC_ALL=C and without standard input. This script sets the features of the run's side and
+# kernel.sched_schedstats=1, and mounts debugfs if it is not mounted. It restores all of this when it ends or is
+# interrupted.
 #
-# Exit status: 0; 1 a run failed (it has its directory, and is not made again), or an error; 2 usage error; 3 this
-# machine cannot do it.
+# Exit status: 0; 1 error, or a run failed (DIR keeps it, and it is not repeated); 2 usage error; 3 this machine lacks
+# something that the runs need.
 
 LC_ALL=C
 export LC_ALL
@@ -65,7 +67,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || wrong '--out is missing'
 [ -n "$schedule" ] || wrong '--schedule is missing'
-[ $# -gt 0 ] || wrong 'no command (it goes after --)'
+[ $# -gt 0 ] || wrong 'no command (write it after --)'
 case $timeout in
 *[!0-9]*|0*) wrong "--timeout '$timeout' is not a number of seconds" ;;
 esac
@@ -230,7 +232,7 @@ is_done()
 	if [ -f "$old/sum" ] && [ "$(sums "$old")" = "$(cat "$old/sum")" ]; then
 		return 0
 	fi
-	say "$old is not whole; the run is made again"
+	say "$old is incomplete or damaged; the run is repeated"
 	rm -rf "$old" || die "$old: cannot be deleted"
 	return 1
 }
@@ -293,24 +295,24 @@ trap 'stop 143' TERM
 tries=0
 while pid=$(sed -n 4p "$out/.was" 2>/dev/null) && [ -n "$pid" ] && grep -q collect.sh "/proc/$pid/cmdline" 2>/dev/null; do
 	tries=$((tries + 1))
-	[ "$tries" -lt 10 ] || die "$out: another call is at work there (process $pid)"
+	[ "$tries" -lt 10 ] || die "$out: another collect.sh uses this directory (process $pid); wait for it to end"
 	sleep 1
 done
 
 # What this machine must have, before anything is made.
 named=$(awk '$4 != "-" { n = split($4, f, "+"); for (i = 1; i <= n; i++) { sub(/^NO_/, "", f[i]); print f[i] } }' "$schedule" | sort -u)
 if [ -n "$named" ]; then
-	[ -d "$debug" ] || cannot "$debug: no such directory: this kernel has no debugfs, and so no scheduler features to switch"
+	[ -d "$debug" ] || cannot "$debug: no such directory: this kernel has no debugfs, which the switch of scheduler features needs"
 	if [ ! -e "$features" ] && [ -w "$debug" ]; then
 		if mount -t debugfs debugfs "$debug" 2>/dev/null; then
 			mounted=$debug
 		fi
 	fi
 	if [ ! -e "$features" ] && [ "$(id -u)" != 0 ]; then
-		cannot "$features: not there or not visible; scheduler features are switched by root only"
+		cannot "$features: missing or not visible; only root can switch scheduler features"
 	fi
 	[ -e "$features" ] || cannot "$features: no such file: this kernel has no scheduler features to switch"
-	[ -w "$features" ] || cannot "$features: cannot be written: scheduler features are switched by root only"
+	[ -w "$features" ] || cannot "$features: cannot be written; only root can switch scheduler features"
 	for f in $named; do
 		if has "$f"; then
 			was="$was$f "
@@ -323,7 +325,7 @@ if [ -n "$named" ]; then
 fi
 [ -z "$perf" ] || command -v perf >/dev/null || cannot 'perf is not installed (--perf-stat)'
 if [ -e "$schedstats" ]; then
-	[ -w "$schedstats" ] || cannot "$schedstats: cannot be written: this is for root only"
+	[ -w "$schedstats" ] || cannot "$schedstats: cannot be written; run this as root"
 	old_schedstats=$(cat "$schedstats")
 fi
 llc_awk=$dir/llc.awk
@@ -381,7 +383,7 @@ fi
 if [ -d "$out/machine" ]; then
 	for f in uname cmdline cpuinfo-model online topology clock; do
 		[ ! -e "$out/machine/$f" ] || cmp -s "$out/machine/$f" "$new/$f" ||
-			{ rm -rf "$new"; wrong "$out has runs of another machine or kernel ($out/machine/$f is not what this one says); choose another --out"; }
+			{ rm -rf "$new"; wrong "$out has runs of another machine or kernel ($out/machine/$f differs); choose another --out"; }
 	done
 	rm -rf "$out/machine"
 fi

@@ -45,7 +45,7 @@ def arguments(words: list[str], columns: str) -> tuple[list[Path], Path]:
         else:
             paths.append(Path(word))
     if not paths:
-        wrong("no PATH")
+        wrong("PATH is missing")
     if not out and len(paths) > 1:
         wrong("several PATHs need --out")
     default = paths[0] if paths[0].is_dir() else Path(f"{paths[0]}.report")

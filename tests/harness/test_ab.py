@@ -162,11 +162,11 @@ def test_what_is_done_is_not_made_again(each_shell):
     inode = (m.out / "runs/1-on").stat().st_ino
     (m.out / "runs/1-off/stdout").write_text("x")
     said = m.collect([*PAIR, "2 1 off NO_STEAL"], "load", "1000", "900")
-    assert said.count("is not whole") == 1 and "1-off" in said
+    assert said.count("is incomplete or damaged") == 1 and "1-off" in said
     assert (m.out / "runs/1-on").stat().st_ino == inode
     assert "rate=" in m.run_file("1-off", "stdout") and m.run_file("2-off", "valid") == "yes"
     (m.out / "runs/2-off/sum").unlink()
-    assert "2-off is not whole" in m.collect(["2 1 off NO_STEAL"], "load", "1000", "900")
+    assert "2-off is incomplete or damaged" in m.collect(["2 1 off NO_STEAL"], "load", "1000", "900")
     m.untouched()
 
 
@@ -179,7 +179,7 @@ def test_without_cksum(each_shell):
     assert fold.check_unit(m.out) is None
     (m.out / "runs/1-on/exit").write_text("1\n")
     assert fold.check_unit(m.out) == "runs/1-on: exit does not fit its sum"
-    assert "1-on is not whole" in m.collect(PAIR, "load", "1000", "900")
+    assert "1-on is incomplete or damaged" in m.collect(PAIR, "load", "1000", "900")
 
 
 def test_failed_and_invalid_runs_stand(each_shell):
@@ -403,7 +403,7 @@ def test_flaky_run_is_dropped_with_its_pair(here):
 @pytest.mark.parametrize("words,load,message", [
     (["--metric", "x=score (.*)"], ["1000", "900"], "metric x: no number in the output of 3 runs of side"),
     (["--metric", "rate=rate=(.*) req"], ["1000", "900", "silent"], "metric rate: no number"),
-    ([], ["1000", "900", "fail-on"], "the command failed on 3 of 3 runs of side on (status 7)"),
+    ([], ["1000", "900", "fail-on"], "the command failed in 3 of 3 runs of side on (status 7)"),
     ([], ["1000", "900", "meddle-off"], "none of 3 runs of side off is valid: somebody changed the scheduler features"),
 ])
 def test_cannot_measure(here, words, load, message):
@@ -432,27 +432,27 @@ def test_one_pair_is_too_few(here):
     (["--runs", "0", "--", "load"], "'0' is not a positive number"),
     (["--runs", "ten", "--", "load"], "'ten' is not a positive number"),
     (["--what", "--", "load"], "--what"),
-    (["load"], "unrecognized arguments: load (the command goes after --)"),
+    (["load"], "unrecognized arguments: load (write -- before the command)"),
     (["--"], "no command"),
-    (["--sides", "STEAL", "--", "load"], "--sides: at least two"),
-    (["--sides", "a=STEAL,a=NO_STEAL", "--", "load"], "two are called a"),
-    (["--sides", "a=STEAL,../b=NO_STEAL", "--", "load"], "'../b=NO_STEAL' is not understood"),
+    (["--sides", "STEAL", "--", "load"], "--sides: fewer than two"),
+    (["--sides", "a=STEAL,a=NO_STEAL", "--", "load"], "two sides have the name a"),
+    (["--sides", "a=STEAL,../b=NO_STEAL", "--", "load"], "'../b=NO_STEAL' is not [LABEL=]FEATURE"),
     (["--metric", "x", "--", "load"], "NAME=REGEX"),
     (["--metric", "x=[0-9]+", "--", "load"], "group"),
     (["--metric", "x=([0-9", "--", "load"], "not a regular expression"),
     (["--metric", "x=([0-9]+),req/s,bigger", "--", "load"], "bigger"),
     (["--metric", "x=([0-9]+),r q", "--", "load"], "r q"),
-    (["--metric", "x=(1)", "--metric", "x=(2)", "--", "load"], "two metrics are called x"),
+    (["--metric", "x=(1)", "--metric", "x=(2)", "--", "load"], "two metrics have the name x"),
     (["--gate", "1", "--", "load"], "gate '1'"),
-    (["--jobs", "1", "--", "load"], "--jobs goes with --machine"),
-    (["--kernel", "base", "--", "load"], "--kernel goes with --machine"),
+    (["--jobs", "1", "--", "load"], "--jobs needs --machine"),
+    (["--kernel", "base", "--", "load"], "--kernel needs --machine"),
     (["--machine", "1x2", "--", "load"], "'1x2' is not SOCKETSxCORESxTHREADS"),
     (["--machine", "3x171x1", "--", "load"], "512 CPUs"),
-    (["--machine", "1x2x1", "--kernel", "base,patched", "--sides", "a=X,b=Y", "--", "load"], "either two kernels"),
-    (["--machine", "1x2x1", "--kernel", "/no/such/Image", "--", "load"], "'/no/such/Image' is not understood"),
+    (["--machine", "1x2x1", "--kernel", "base,patched", "--sides", "a=X,b=Y", "--", "load"], "exclude each other"),
+    (["--machine", "1x2x1", "--kernel", "/no/such/Image", "--", "load"], "'/no/such/Image' is not an image"),
     (["--machine", "1x2x1", "--add", "/no/such/file", "--", "load"], "--add /no/such/file: no such file"),
     (["--machine", "1x2x1", "--seeds", "any", "--", "load"], "invalid choice"),
-    (["--machine", "1x2x1", "--out", "a,b", "--", "load"], "has a comma"),
+    (["--machine", "1x2x1", "--out", "a,b", "--", "load"], "contains a comma"),
     (["--", "sh", "-c", "a\nb"], "newline"),
 ])
 def test_usage_errors(here, words, message):
@@ -470,7 +470,7 @@ def test_another_plan_is_refused(here):
     here.compare("--runs", 2)
     before = {path: path.read_bytes() for path in here.out.rglob("*") if path.is_file() and path.name != ".lock"}
     _, stderr = here.compare("--runs", 3, "--gate", "1%", rc=2)
-    assert "there: runs 2" in stderr and "here:  runs 3" in stderr and "here:  gate 1%" in stderr
+    assert "in the plan: runs 2" in stderr and "now: runs 3" in stderr and "now: gate 1%" in stderr
     assert before == {path: path.read_bytes() for path in here.out.rglob("*") if path.is_file() and path.name != ".lock"}
     mine = here.root / "mine"
     mine.mkdir()
@@ -483,7 +483,7 @@ def test_second_call_is_refused(here):
     process = here.start("--out", here.out, "--", "load", "1000", "900", "hang-on")
     wait_for((here.root / "proc/pids").exists)
     _, stderr = here.compare(load=("1000", "900", "hang-on"), rc=2)
-    assert "another call is at work there" in stderr
+    assert "another bench/ab uses this directory" in stderr
     process.send_signal(signal.SIGINT)
     here.finish(process, 130)
 
@@ -496,13 +496,13 @@ def test_interrupted_call_goes_on(here, number):
     wait_for(lambda: here.get("proc/pids"))
     process.send_signal(number)
     _, stderr = here.finish(process, -9 if number == signal.SIGKILL else 130)
-    assert number == signal.SIGKILL or f"to go on: the same command with --out {here.out}" in stderr
+    assert number == signal.SIGKILL or f"to continue: the same command with --out {here.out}" in stderr
     wait_for(lambda: not any(map(alive, here.get("proc/pids").split())))
     plan = here.get("out/plan")
     stats = {path: path.stat().st_mtime_ns for path in here.out.glob("raw/here/runs/*/sum")}
     assert len(stats) in (6, 7)
     stdout, stderr = here.compare("--runs", 6, load=load)
-    assert "has 3 of 6 pairs; going on" in stderr
+    assert "has 3 of 6 pairs already; continuing" in stderr
     assert "GAIN" in stdout and here.get("out/plan") == plan
     assert len({(row["pair"], row["side"]) for row in here.rows}) == len(here.rows) == 12
     assert all(path.stat().st_mtime_ns == then for path, then in stats.items())
@@ -594,12 +594,12 @@ def test_added_file(sim):
     sim.ab("--machine", "1x4x1", "--out", sim.out, "--runs", 2, "--add", "mine", "--", "mine", "5", "4")
     program.write_text("#!/bin/sh\nload \"$@\"\n")
     _, stderr = sim.ab("--machine", "1x4x1", "--out", sim.out, "--runs", 2, "--add", "mine", "--", "mine", "5", "4", rc=2)
-    assert "there: add mine " in stderr
+    assert "in the plan: add mine " in stderr
 
 
 def test_command_fails_on_one_side(sim):
     _, stderr = sim.compare("--runs", 12, "--jobs", 1, load=("1000", "900", "fail-on"), rc=3)
-    assert "the command failed on 3 of 3 runs of side on (status 7)" in stderr
+    assert "the command failed in 3 of 3 runs of side on (status 7)" in stderr
     assert 3 <= len(sim.machines) <= 5
 
 
@@ -614,7 +614,7 @@ def test_kernel_without_the_feature(sim):
 def test_machine_dies(sim):
     stdout, stderr = sim.compare("--runs", 4, environment={"FAKE_DIE": "1002"})
     assert "pair-2.tar: status 125: boot: error: the guest ended" in stderr
-    assert "1 of 4 units failed; the same command" in stderr and "3 of 4 planned pairs" in stdout
+    assert "1 of 4 units failed; to try them again: the same command" in stderr and "3 of 4 planned pairs" in stdout
     assert "the kernel's log" in sim.get("out/raw/pair-2.tar.log")
     stdout, _ = sim.compare("--runs", 4)
     assert len(sim.machines) == 5 and "planned" not in stdout.splitlines()[0]
@@ -628,7 +628,7 @@ def test_damaged_archive_is_measured_again(sim, damage):
     data = archive.read_bytes()
     archive.write_bytes({"truncated": data[:len(data) // 2], "changed": data.replace(b"rate=", b"rite="), "empty": b""}[damage])
     again, stderr = sim.compare("--runs", 4)
-    assert stderr.count("not whole") == 1 and "pair-3.tar" in stderr
+    assert stderr.count("incomplete or damaged") == 1 and "pair-3.tar" in stderr
     assert sim.machines.count("1003 1x4x1 image") == 2 and len(sim.machines) == 5
     assert again == stdout
     sim.whole(4)
@@ -654,7 +654,7 @@ def test_killed_and_continued(sim, victim):
         os.kill(pids[0], signal.SIGKILL)
         # Killed: GNU parallel tries none again; the others go on.
         _, stderr = sim.finish(process, 0)
-        assert "failed; the same command" in stderr
+        assert "failed; to try them again: the same command" in stderr
     wait_for(lambda: not alive(machine))
     before = {path.name for path in sim.out.glob("raw/*.tar")}
     assert "pair-3.tar" not in before and "pair-1.tar" in before

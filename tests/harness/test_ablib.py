@@ -301,7 +301,7 @@ def test_archive_cut_anywhere(raw):
         path.write_bytes(whole[:size])
         assert fold.check_unit(path), size
     path.write_bytes(whole[:end - 700])
-    with pytest.raises(ablib.AbError, match="p1.tar: not whole: .*truncated") as refused:
+    with pytest.raises(ablib.AbError, match="p1.tar: incomplete or damaged: .*truncated") as refused:
         fold.fold(path.parent.parent)
     assert "\n" not in str(refused.value)
     # The table of the time before is still there.
@@ -602,8 +602,8 @@ def test_metric_missing_in_some_runs(raw):
 
 
 @pytest.mark.parametrize("runs, reason", [
-    ({}, "0 whole pairs, and a comparison needs 2"),
-    ({(1, "off"): {}, (1, "on"): {}}, "1 whole pair, and a comparison needs 2"),
+    ({}, "0 complete pairs, and a comparison needs 2"),
+    ({(1, "off"): {}, (1, "on"): {}}, "1 complete pair, and a comparison needs 2"),
     ({(p, s): {"exit": "1\n" if s == "on" else "0\n"} for p in (1, 2) for s in ("off", "on")}, "every run of side on failed (exit 1)"),
     ({(p, s): {"stdout": "" if s == "on" else "n 1"} for p in (1, 2) for s in ("off", "on")}, "the output of on never has the metric n"),
     ({(p, s): {} for p in (1, 2) for s in ("off", "on")}, "the output of off and on never has the metric n"),
@@ -641,7 +641,7 @@ def test_counts_and_perf(raw):
 
 @pytest.mark.parametrize("change, reason", [
     (lambda text: text.replace("\n1,", "\n2,"), "format '2'"), (lambda text: "", "not a runs.csv of format 1"),
-    (lambda text: text.replace("format,", "version,", 1), "not a runs.csv of format 1"), (lambda text: text[:-20], "a line is not whole"),
+    (lambda text: text.replace("format,", "version,", 1), "not a runs.csv of format 1"), (lambda text: text[:-20], "a line is incomplete"),
     (lambda text: text.replace(",time_ns", ",time_us"), "no column time_ns"), (lambda text: text.replace(",1000000,", ",many,"), "time_ns"),
     (lambda text: text.replace(",off,", ",of,"), "side 'of'"), (None, "cannot read it")])
 def test_runs_csv_refused(raw, change, reason):

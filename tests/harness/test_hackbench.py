@@ -235,7 +235,7 @@ def schedstat_version(version):
     (schedstat_version("18"), 1, "schedstat: version 18; only 15, 16 and 17 are supported"),
     (lambda m: (m.root / "proc/schedstat").unlink(), 1, "CONFIG_SCHEDSTATS"),
     (lambda m: (m.bin / "hackbench").unlink(), 1, "hackbench is not installed: apt-get install rt-tests"),
-    (lambda m: m.configure(old=True), 1, "did not run as that of rt-tests does"),
+    (lambda m: m.configure(old=True), 1, "does not work as in rt-tests"),
     (lambda m: m.put(FEATURES, "PLACE_LAG STEALTH NO_STEALTHY STEAL"), 0, ""),
     (lambda m: m.put(FEATURES, "PLACE_LAG STEALTH NO_STEALTHY \n"), 3, "has no STEAL"),
 ], ids=["v14", "v18", "no schedstat", "no hackbench", "another hackbench", "STEAL", "no STEAL"])

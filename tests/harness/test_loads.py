@@ -203,7 +203,7 @@ def test_usage_errors(machine, args, rc, message):
 def test_no_program_at_all(tmp_path):
     machine = LoadsMachine(tmp_path, programs=())
     _, stderr = machine.collect(rc=1)
-    assert "not run: latency-1x: no " in stderr and "none of the loads has its program here" in stderr
+    assert "not run: latency-1x: no " in stderr and "the programs of all loads are missing" in stderr
 
 
 def test_what_the_machine_must_have(machine):

@@ -128,7 +128,7 @@ def test_a_side_without_runs_and_an_incomplete_record(tmp_path):
     (session() + record("a", "off", "time s lower x"), "not understood: metric time s lower x"),
     (session() + record("a", "off", "time s smaller 4"), "not understood: metric time s smaller 4"),
     (session() + record("a", "off", "time s lower 4") + record("a", "on", "time us lower 4"), "is in us (lower is better), but in s"),
-    (record("a", "off", "time s lower 4"), "which is not described before"),
+    (record("a", "off", "time s lower 4"), "no session record before it"),
     (session() + record("a", "off", "time s lower 4") + session("t", scale=2), "has scale '2', but session s"),
 ])
 def test_raw_files_that_make_no_table(tmp_path, text, message):
@@ -137,8 +137,8 @@ def test_raw_files_that_make_no_table(tmp_path, text, message):
 
 
 @pytest.mark.parametrize("args,rc,message", [
-    ([], 2, "no PATH"), (["--what"], 2, "unknown option: --what"), (["--out"], 2, "--out needs a value"),
-    (["/nonexistent.raw"], 1, "cannot read /nonexistent.raw"), (["EMPTY"], 1, "no *.raw in there"),
+    ([], 2, "PATH is missing"), (["--what"], 2, "unknown option: --what"), (["--out"], 2, "--out needs a value"),
+    (["/nonexistent.raw"], 1, "cannot read /nonexistent.raw"), (["EMPTY"], 1, "has no *.raw file"),
 ])
 def test_usage_errors(tmp_path, args, rc, message):
     args = [str(tmp_path) if word == "EMPTY" else word for word in args]
