@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Documentation/results: small, complete, and the source of the figures in README.md and INDEX.md."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = TOP / "Documentation/results"
+# not comparisons
+OTHERS = {"cost", "verification"}
+COMPARISONS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and path.name not in OTHERS)
+
+
+def tracked(*paths):
+    out = subprocess.run(["git", "ls-files", "-z", "--", *paths], cwd=TOP, stdout=subprocess.PIPE, check=True).stdout
+    return [TOP / name for name in out.decode().split("\0") if name]
+
+
+def size(paths):
+    """Bytes; a file that the working tree lacks counts as empty."""
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
+def test_data_stay_small():
+    assert size(tracked("Documentation/results")) < 3 << 20
+    assert size(tracked()) < 12 << 20
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparison_is_complete(name):
+    files = {path.name for path in (RESULTS / name).iterdir()}
+    assert {"plan", "runs.csv", "table.txt"} <= files
+    pictures = {file for file in files if file.endswith(".png")}
+    assert len(pictures) <= 2
+    assert files - pictures - {"plan", "runs.csv", "table.txt"} <= {"wakeups.txt"}
+
+
+def numbers(table):
+    """All figures of a table, as they are printed there."""
+    return {float(word) for line in (TOP / table).read_text().splitlines() for word in line.split()
+            if re.fullmatch(r"-?\d+\.\d+", word)}
+
+
+def test_index_lists_all_comparisons_and_their_figures():
+    text = (RESULTS / "INDEX.md").read_text()
+    rows = dict(re.findall(r"^\| \[([^]]+)\]\(\1/table\.txt\)[^|]*\| ([^|]+) \|", text, re.M))
+    assert sorted(rows) == COMPARISONS
+    for name, figures in rows.items():
+        for groups, figure in re.findall(r"(\d+): \**([+-]\d+\.\d)", figures):
+            on = re.search(rf"^ *{groups} +on .*$", (RESULTS / name / "table.txt").read_text(), re.M)[0]
+            assert float(figure) in {float(word) for word in on.split() if re.fullmatch(r"-?\d+\.\d+", word)}, (name, groups)
+
+
+def test_figures_of_the_readme_are_in_the_tables_it_links():
+    text = (TOP / "README.md").read_text()
+    checked = 0
+    tables = set()
+    for row in re.findall(r"^\| .* \|$", text, re.M):
+        # a row that continues the one above may have no link of its own
+        tables = set(re.findall(r"\((Documentation/results/\S+/table\.txt)\)", row)) or tables
+        for figure in re.findall(r"(?<![\w.])[+-]\d+\.\d\b", row):
+            checked += 1
+            assert any(float(figure) in numbers(table) for table in tables), (figure, sorted(tables))
+    assert checked >= 30
