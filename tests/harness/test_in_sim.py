@@ -156,6 +156,11 @@ def test_traces_only(bench):
     assert [c["unit"] for c in bench.calls()] == UNITS[:2]
 
 
+def test_a_number_of_groups_given_twice_runs_once(bench):
+    bench.run("--groups", "2,1 2", "--runs", "1", "--loops", "50", "--trace-loops", "0", "--machine", "1x4x1")
+    assert sorted(c["unit"] for c in bench.calls()) == ["1-1", "2-1"]
+
+
 def test_failed_units_do_not_harm_the_others(bench):
     bench.do("2-1", "124")
     bench.do("1-trace", "125")
