@@ -662,16 +662,3 @@ def test_killed_and_continued(sim, victim):
     assert "GAIN" in stdout or "significant" in stdout
     sim.whole(4)
     assert sim.machines.count("1001 1x4x1 image") == 1 and sim.machines.count("1003 1x4x1 image") == 2
-
-
-def test_simulated_machine(here, sim_kernel):
-    """A real one, of two nodes: what the guest's busybox has is enough for the collector, and the kernel is understood."""
-    stdout, stderr = here.ab("--machine", "2x2x1", "--runs", 2, "--jobs", 1, "--kernel", sim_kernel, "--metric", "time",
-                             "--metric", r"hackbench=^Time: (\S+)$,s", "--out", here.out, "--", "hackbench", "-g", 1, "-l", 20,
-                             env=os.environ | {"TMPDIR": str(here.root / "tmp")})
-    assert "2 of 2 pairs" in stderr and "2 measured, 2 used" in stdout
-    for row in here.rows:
-        assert row["cpus"] == "4" and 0 < float(row["metric:hackbench"]) <= float(row["time_ns"]) / 1e9 < 10
-        assert all(float(row[name]) > 0 for name in ("busy_percent", "slice_ms", "sched", "wake", "find_percent", "across"))
-        assert (float(row["steal"]) > 0) == (row["side"] == "on")
-    assert not list((here.root / "tmp").iterdir())
