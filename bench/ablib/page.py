@@ -9,7 +9,8 @@ from . import plots, table
 from .plan import write_whole
 
 # Keys of the plan that the header shows, or that say nothing to a reader.
-SHOWN = ("format", "command", "sides", "metric", "metrics", "runs", "seeds", "machine", "gate", "project", "kernel", "uname", "release")
+SHOWN = ("format", "command", "sides", "metric", "metrics", "runs", "hosts", "seeds", "machine", "gate", "project", "kernel", "uname",
+         "release")
 
 
 def page(summary: table.Summary, speedup: str) -> str:
@@ -21,7 +22,8 @@ def page(summary: table.Summary, speedup: str) -> str:
                                      trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     return environment.get_template("page.html.j2").render(
         title=f"{plan.labels[0]} against {', '.join(plan.labels[1:])}: {plan.get('command')}", kind=kind, summary=summary,
-        header=table.header(summary), columns=table.columns(plan), rows=[table.cells(plan, row) for row in summary.rows],
+        header=table.header(summary), columns=table.columns(plan), rows=[table.cells(plan, row) for row in summary.shown_rows],
+        differ=table.host_table(summary), differ_title=table.HOSTS_TITLE, differ_legend=table.HOSTS_LEGEND,
         counts=table.count_table(summary), counts_title=table.COUNTS_TITLE, counts_legend=table.counts_legend(summary),
         perf=table.perf_table(summary), speedup=speedup, distribution=plots.distribution(summary),
         caveat=table.SIMULATED if plan.simulated else "", repeat=table.repeat_command(plan), rest=rest)

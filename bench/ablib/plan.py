@@ -9,6 +9,8 @@
     runs N                   planned pairs
     seeds development        or published
     order_seed N             seed of the order of the sides
+    hosts A,B                the hosts that are measured, if it is not this one
+    kernel_A KERNEL          the kernel of a host
     machine SxCxT            or here
     gate GATE                1% or 1%,2ms; no line without a gate
     hash_kernel_A HASH       tells kernels apart
@@ -154,6 +156,16 @@ class Plan:
     def seed(self, pair: int) -> Optional[int]:
         """The seed of a simulated machine of this pair."""
         return SEEDS[self.get("seeds", "development")] + pair if self.simulated else None
+
+    @property
+    def hosts(self) -> list[str]:
+        """The hosts that are measured; empty if it is this one, or simulated machines."""
+        return [name for name in self.get("hosts").split(",") if name]
+
+    @property
+    def planned(self) -> int:
+        """Pairs of all hosts."""
+        return self.runs * max(1, len(self.hosts))
 
     def same_sides(self) -> list[str]:
         """The labels that are made of the same things as the baseline."""

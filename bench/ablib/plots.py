@@ -47,7 +47,7 @@ def shorten(text: str, length: int) -> str:
 
 def pair_ratios(row: Row) -> list[float]:
     """How much better the side is in each pair, in %."""
-    return [stats.percent(stats.compare([x], [y], row.metric.more).estimate) for x, y in zip(row.base, row.values)]
+    return [stats.percent(ratio) for ratio in stats.log_ratios(row.base, row.values, row.metric.more)]
 
 
 def limits(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
@@ -61,7 +61,7 @@ def limits(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
 
 def speedup(summary: Summary) -> str:
     """For each metric a dot a pair, and the estimate with its interval."""
-    rows = [row for row in summary.rows if row.pairs]
+    rows = [row for row in summary.shown_rows if row.found]
     with matplotlib.rc_context(SETTINGS):
         figure, axes = plt.subplots(figsize=(WIDTH, 0.75 + 0.75 * max(1, len(rows))), layout="constrained")
         axes.axvline(0, color="#000000", linewidth=1)
@@ -76,6 +76,7 @@ def speedup(summary: Summary) -> str:
             axes.plot([row.better], [y], marker="D", markersize=6.5, color=colour)
             # It stands above, not at the left, so that a long name leaves the dots their room.
             name = shorten(row.metric.name, 20) + ("" if len(summary.plan.labels) == 2 else f", {shorten(row.side, 14)}")
+            name += f", {shorten(row.host or 'all hosts', 16)}" if row.host or row.of_hosts else ""
             axes.text(0.01, y + 0.22, f"{name}: {row.better:+.2f} %", transform=axes.get_yaxis_transform(), color=colour,
                       fontweight="bold", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})
         axes.set_yticks([])

@@ -11,6 +11,11 @@ is better.
               ranks, but no sign (Pratt). The distribution is that of all 2^n signs, given these ranks; it is computed, not sampled, for
               any number of pairs
     q         p after Benjamini and Hochberg, over the rows of a table
+
+Several hosts are combined by random effects. The effect of a host is the mean of its logarithms; its variance is that of the mean. The
+variance between hosts is DerSimonian and Laird's estimate. The interval (95 %) and p are Hartung and Knapp's, by t with one degree of
+freedom fewer than hosts. Their variance is 0 if all effects are equal; then the usual one of random effects stands for it.
+Heterogeneity: Cochran's Q, its p by chi-squared, and I^2, the share of the spread of the effects that is not chance within hosts.
 """
 
 import math
@@ -18,6 +23,7 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 import numpy
+from scipy.stats import chi2, t
 
 ALPHA = 0.05
 # Logarithms that differ by less than this are equal: they may come from decimals of a few digits.
@@ -41,6 +47,48 @@ class Comparison:
     estimate: float
     interval: Optional[Interval]
     p: float
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Several hosts: the estimate (a log ratio), its interval and p; Q, its degrees of freedom and p; I^2 (0 to 1); the variance between
+    hosts."""
+
+    hosts: int
+    estimate: float
+    interval: Interval
+    p: float
+    q: float
+    df: int
+    q_p: float
+    i2: float
+    tau2: float
+
+
+def effect(differences: Sequence[float]) -> tuple[float, float]:
+    """The mean of two values or more, and the variance of the mean."""
+    values = numpy.asarray(differences, dtype=float)
+    return float(values.mean()), float(values.var(ddof=1)) / len(values)
+
+
+def combine(effects: Sequence[tuple[float, float]]) -> Combination:
+    """Combines two effects or more: (value, variance)."""
+    values = numpy.array([value for value, _ in effects])
+    # A variance of 0 would have an infinite weight.
+    variances = numpy.array([max(variance, TIE**2) for _, variance in effects])
+    df = len(values) - 1
+    weights = 1 / variances
+    q = float((weights * (values - numpy.average(values, weights=weights))**2).sum())
+    # The sum of the weights less the sum of their squares divided by it, without the difference of large numbers.
+    scale = sum(2 * weights[i] * weights[j] for i in range(df + 1) for j in range(i)) / weights.sum()
+    tau2 = max(0.0, (q - df) / scale)
+    weights = 1 / (variances + tau2)
+    estimate = float(numpy.average(values, weights=weights))
+    scatter = float((weights * (values - estimate)**2).sum()) / df if numpy.ptp(values) > TIE else 1.0
+    error = math.sqrt(scatter / weights.sum())
+    half = float(t.ppf(1 - ALPHA / 2, df)) * error
+    return Combination(len(values), estimate, Interval(estimate - half, estimate + half, 1 - ALPHA),
+                       float(2 * t.sf(abs(estimate) / error, df)), q, df, float(chi2.sf(q, df)), max(0.0, 1 - df / q) if q else 0.0, tau2)
 
 
 def sign_sums(ranks: Sequence[int]) -> numpy.ndarray:
@@ -102,9 +150,14 @@ def interval(differences: Sequence[float]) -> Optional[Interval]:
     return Interval(float(averages[k - 1]), float(averages[-k]), 1 - 2 * float(tails[k - 1]))
 
 
+def log_ratios(base: Sequence[float], side: Sequence[float], more: bool = False) -> list[float]:
+    """Of pairs of values above 0: how much better, as the logarithm of a ratio."""
+    return [math.log(y / x) if more else math.log(x / y) for x, y in zip(base, side)]
+
+
 def compare(base: Sequence[float], side: Sequence[float], more: bool = False) -> Comparison:
     """Compares the values of pairs, all above 0; there must be one at least."""
-    differences = [math.log(y / x) if more else math.log(x / y) for x, y in zip(base, side)]
+    differences = log_ratios(base, side, more)
     return Comparison(len(differences), float(numpy.median(walsh_averages(differences))), interval(differences), p_value(differences))
 
 

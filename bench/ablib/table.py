@@ -39,6 +39,11 @@ COUNTS = (("busy_percent", "busy %", "%.2f",
 COUNTS_TITLE = "what the scheduler did, averaged over the CPUs; medians of the runs"
 
 
+HOSTS_TITLE = "heterogeneity: how much the hosts differ"
+HOSTS_LEGEND = ("Q: Cochran's Q; a small p says that the hosts differ by more than chance. I^2: the share of the spread of the estimates "
+                "that is not chance within hosts. Spread of hosts: the standard deviation between hosts (DerSimonian and Laird)")
+
+
 @dataclass(frozen=True)
 class Verdict:
     """loss: a significant loss in the deciding metric. cannot: why nothing can be said, or empty."""
@@ -59,19 +64,34 @@ class Row:
     comparison: Optional[stats.Comparison] = None
     q: Optional[float] = None
     verdict: str = "-"
+    # Of one of several hosts. A row that combines several has theirs.
+    host: str = ""
+    of_hosts: list["Row"] = field(default_factory=list)
+    combination: Optional[stats.Combination] = None
 
     @property
     def pairs(self) -> int:
         return len(self.values)
 
     @property
+    def found(self) -> "stats.Combination | stats.Comparison | None":
+        """What the row says: that of all hosts, if there are several."""
+        return self.combination if self.of_hosts else self.comparison
+
+    @property
     def better(self) -> Optional[float]:
-        return stats.percent(self.comparison.estimate) if self.comparison else None
+        return stats.percent(self.found.estimate) if self.found else None
+
+    @property
+    def apart(self) -> float:
+        """The absolute difference of the medians; of several hosts, the median of theirs."""
+        return float(numpy.median([abs(float(numpy.median(row.values)) - float(numpy.median(row.base)))
+                                   for row in self.of_hosts or [self] if row.pairs]))
 
     @property
     def bounds(self) -> Optional[tuple[float, float]]:
         """The interval in %."""
-        found = self.comparison and self.comparison.interval
+        found = self.found and self.found.interval
         return (stats.percent(found.low), stats.percent(found.high)) if found else None
 
 
@@ -99,15 +119,20 @@ class Summary:
         return [row for row in self.rows if row.metric == self.deciding]
 
     @property
+    def shown_rows(self) -> list[Row]:
+        """The rows, each after those of the hosts that it combines."""
+        return [shown for row in self.rows for shown in (*row.of_hosts, row)]
+
+    @property
     def sentences(self) -> list[str]:
         """The result, a sentence a side."""
         return [f"No result: {self.cannot}."] if self.cannot else [sentence(self.plan, row) for row in self.decided]
 
     @property
     def early(self) -> str:
-        if self.complete >= self.plan.runs:
+        if self.complete >= self.plan.planned:
             return ""
-        return f"{self.complete} of {self.plan.runs} planned pairs: not finished, so not a final result"
+        return f"{self.complete} of {self.plan.planned} planned pairs: not finished, so not a final result"
 
     @property
     def same(self) -> str:
@@ -165,12 +190,12 @@ def no_metric(metric: Metric) -> str:
     return f"no {metric.name} in the output"
 
 
-def metric_values(summary: Summary, metric: Metric,
+def metric_values(summary: Summary, metric: Metric, keys: list[tuple],
                   by_pair: dict[tuple, dict[str, pandas.Series]]) -> tuple[dict[str, list[float]], Counter]:
-    """By side the values of a metric in the pairs that count for it, and why other pairs do not."""
+    """By side the values of a metric in the pairs of KEYS that count for it, and why other pairs do not."""
     values: dict[str, list[float]] = {label: [] for label in summary.plan.labels}
     reasons: Counter = Counter()
-    for key in summary.whole:
+    for key in keys:
         found = {label: run.get(metric.column, math.nan) for label, run in by_pair[key].items()}
         lacking = {label: no_metric(metric) if math.isnan(value) else f"{metric.name} is not above 0"
                    for label, value in found.items() if not value > 0}
@@ -195,34 +220,38 @@ def cannot(summary: Summary, failed: Counter, reasons: Counter) -> str:
     pairs = max((row.pairs for row in summary.rows if row.metric == metric), default=0)
     if pairs < 2:
         return f"{plural(pairs, 'complete pair')}, and a comparison needs 2"
+    if len(summary.plan.hosts) > 1 and not any(row.found for row in summary.rows if row.metric == metric):
+        return "fewer than two hosts have two complete pairs, and the estimate for all hosts needs two"
     return ""
 
 
 def decide(plan: Plan, row: Row) -> str:
     """GAIN, LOSS, or what it is instead."""
-    interval, gate = row.comparison.interval, plan.gate
+    interval, gate = row.found.interval, plan.gate
     if row.q >= stats.ALPHA or not interval or interval.low <= 0 <= interval.high:
         return NOTHING
     bound = gate.bound(row.metric)
-    apart = abs(float(numpy.median(row.values)) - float(numpy.median(row.base)))
-    if abs(row.better) <= gate.percent or (bound is not None and apart <= bound):
+    if abs(row.better) <= gate.percent or (bound is not None and row.apart <= bound):
         return GATED
-    return "GAIN" if row.comparison.estimate > 0 else "LOSS"
+    return "GAIN" if row.found.estimate > 0 else "LOSS"
 
 
 def sentence(plan: Plan, row: Row) -> str:
     """What comes of a row, in a sentence."""
     base, better = plan.labels[0], row.better
     interval = "" if not row.bounds else "95 % interval {} to {}, ".format(*map(show_percent, row.bounds))
-    chance = f"p {show_p(row.comparison.p)}" + (f", q {show_p(row.q)}" if row.q != row.comparison.p else "")
-    seen = f"{interval}{chance}, {plural(row.pairs, 'pair')}"
+    if not row.found:
+        return f"No result for {row.side} in {row.metric.name}: fewer than two hosts have two complete pairs."
+    chance = f"p {show_p(row.found.p)}" + (f", q {show_p(row.q)}" if row.q != row.found.p else "")
+    seen = f"{interval}{chance}, {plural(row.pairs, 'pair')}" + (f" on {row.combination.hosts} hosts" if row.of_hosts else "")
     how_much = show_percent(abs(better)).lstrip("+")
     direction = f"{row.side} is {how_much} {'better' if better > 0 else 'worse'} than {base} in {row.metric.name}"
     if row.verdict in ("GAIN", "LOSS"):
         return f"{row.verdict}: {direction} ({seen})."
     if row.verdict == GATED:
         return f"No significant difference beyond the gate of {plan.gate}: {direction} ({seen})."
-    few = f" {plural(row.pairs, 'pair')} cannot show a significant difference." if stats.smallest_p(row.pairs) >= stats.ALPHA else ""
+    few = "" if row.of_hosts or stats.smallest_p(row.pairs) < stats.ALPHA else \
+        f" {plural(row.pairs, 'pair')} cannot show a significant difference."
     return f"No significant difference between {base} and {row.side} in {row.metric.name}: {show_percent(better)} ({seen}).{few}"
 
 
@@ -239,7 +268,13 @@ def footnotes(summary: Summary, failed: Counter, dropped: int, incomplete: int, 
             notes.append(f"dropped for {name}: {counted(counts)}")
     pairs = min((row.pairs for row in rows), default=0)
     floor = stats.smallest_p(pairs)
-    if rows and floor >= stats.ALPHA:
+    if len(plan.hosts) > 1:
+        left_out = sorted({shown.host for row in summary.rows for shown in row.of_hosts if shown.pairs < 2})
+        notes += [f"not in the estimate for all hosts: {', '.join(left_out)} (fewer than two complete pairs)"] if left_out else []
+        notes.append("all hosts: random effects (DerSimonian and Laird) of the mean log ratios of the hosts; interval (95 %) and p by "
+                     "Hartung and Knapp. They are about hosts like these, and decide; two or three hosts say little about others. The row "
+                     "of a host is about this host alone")
+    elif rows and floor >= stats.ALPHA:
         notes.append(f"{plural(pairs, 'pair')} cannot have a p below {floor:.3g}: no difference can be significant"
                      + ("; use --runs 6 or more" if stats.smallest_p(plan.runs) >= stats.ALPHA else ""))
     elif rows and floor * len(rows) >= stats.ALPHA:
@@ -249,17 +284,24 @@ def footnotes(summary: Summary, failed: Counter, dropped: int, incomplete: int, 
     boots = whole.groupby("boot")["pair"].nunique() if len(whole) else pandas.Series(dtype=int)
     if (boots > 1).any():
         notes.append(f"{plural(len(summary.whole), 'pair')} ran in {plural(len(boots), 'boot')}. Runs of one boot are not independent "
-                     f"samples of machines: the intervals and p are about {'this boot' if len(boots) == 1 else 'these boots'}")
+                     f"samples of machines: the intervals and p {'of a host ' if len(plan.hosts) > 1 else ''}are about "
+                     f"{'this boot' if len(boots) == 1 else 'these boots'}")
     for metric in plan.metrics:
         if plan.gate.unit and plan.gate.bound(metric) is None:
             notes.append(f"the gate's bound of {plan.gate.absolute:g}{plan.gate.unit} does not apply to {metric.name} "
                          f"({metric.unit or 'no unit'})")
-    coverage = sorted({f"{100 * row.comparison.interval.coverage:.1f}" for row in rows if row.comparison.interval})
+    coverage = sorted({f"{100 * row.comparison.interval.coverage:.1f}" for row in summary.shown_rows
+                       if row.comparison and row.comparison.interval})
     notes.append("better %: Hodges-Lehmann estimate of the ratios within pairs; a loss is negative. p: exact signed-rank test. "
                  "q: p after Benjamini-Hochberg over the rows. GAIN and LOSS: q below 0.05"
                  + (f", and beyond the gate of {plan.gate}" if str(plan.gate) != "none" else "")
                  + (f". Exact coverage of the intervals: {', '.join(coverage)} %" if coverage else ""))
     return notes
+
+
+def rows_of(plan: Plan, metric: Metric, values: dict[str, list[float]], host: str = "") -> list[Row]:
+    """The rows of a metric, a side each."""
+    return [Row(metric, label, values[plan.labels[0]], values[label], host=host) for label in plan.labels[1:]]
 
 
 def summarise(directory: Path) -> Summary:
@@ -280,14 +322,24 @@ def summarise(directory: Path) -> Summary:
     summary = Summary(plan, runs, whole, complete=len(complete))
     reasons = {}
     for metric in plan.metrics:
-        values, reasons[metric.name] = metric_values(summary, metric, by_pair)
+        values, reasons[metric.name] = metric_values(summary, metric, whole, by_pair)
         for label, numbers in values.items():
             summary.values[label, metric.column] = numbers
-        summary.rows += [Row(metric, label, values[plan.labels[0]], values[label]) for label in plan.labels[1:]]
-    measured = [row for row in summary.rows if row.pairs]
-    for row in measured:
-        row.comparison = stats.compare(row.base, row.values, row.metric.more)
-    for row, q in zip(measured, stats.benjamini_hochberg([row.comparison.p for row in measured])):
+        rows = rows_of(plan, metric, values)
+        for host in plan.hosts if len(plan.hosts) > 1 else []:
+            of_host, _ = metric_values(summary, metric, [key for key in whole if key[0] == host], by_pair)
+            for row, part in zip(rows, rows_of(plan, metric, of_host, host)):
+                row.of_hosts.append(part)
+        summary.rows += rows
+    for row in summary.rows:
+        for part in row.of_hosts or [row]:
+            if part.pairs:
+                part.comparison = stats.compare(part.base, part.values, part.metric.more)
+        effects = [stats.effect(stats.log_ratios(part.base, part.values, part.metric.more)) for part in row.of_hosts if part.pairs > 1]
+        if len(effects) > 1:
+            row.combination = stats.combine(effects)
+    measured = [row for row in summary.rows if row.found]
+    for row, q in zip(measured, stats.benjamini_hochberg([row.found.p for row in measured])):
         row.q = q
         row.verdict = decide(plan, row)
     summary.cannot = cannot(summary, failed, reasons[summary.deciding.name])
@@ -323,7 +375,7 @@ def shown_unit(metric: Metric, values: Sequence[float]) -> tuple[str, float]:
 def columns(plan: Plan) -> list[str]:
     """The headers of the table."""
     base, *others = plan.labels
-    return ["metric", "unit", *([] if len(others) == 1 else ["side"]), f"{base} median",
+    return ["metric", "unit", *([] if len(plan.hosts) < 2 else ["host"]), *([] if len(others) == 1 else ["side"]), f"{base} median",
             f"{others[0] if len(others) == 1 else 'side'} median", "better %", "95% interval %", "p", "q", "verdict", "pairs"]
 
 
@@ -331,13 +383,23 @@ def cells(plan: Plan, row: Row) -> list[str]:
     """A row of the table, as in columns()."""
     unit, divisor = shown_unit(row.metric, row.base)
     arrow = f"{row.metric.name} ({'more' if row.metric.more else 'less'} is better)"
-    side = [] if len(plan.labels) == 2 else [row.side]
-    if not row.comparison:
-        return [arrow, unit, *side, "-", "-", "-", "-", "-", "-", "-", "0"]
-    medians = [show_number(float(numpy.median(values)) / divisor) for values in (row.base, row.values)]
+    side = [row.host or "all"] * (len(plan.hosts) > 1) + [row.side] * (len(plan.labels) > 2)
+    if not row.found:
+        return [arrow, unit, *side, "-", "-", "-", "-", "-", "-", "-", str(row.pairs)]
+    # Hosts may differ in speed: the median of all of them says nothing.
+    medians = ["-", "-"] if row.of_hosts else [show_number(float(numpy.median(values)) / divisor) for values in (row.base, row.values)]
     interval = "{:+.2f} to {:+.2f}".format(*row.bounds) if row.bounds else "-"
-    return [arrow, unit, *side, *medians, f"{row.better:+.2f}", interval, show_p(row.comparison.p), show_p(row.q), row.verdict,
-            str(row.pairs)]
+    return [arrow, unit, *side, *medians, f"{row.better:+.2f}", interval, show_p(row.found.p), "-" if row.q is None else show_p(row.q),
+            row.verdict, str(row.pairs)]
+
+
+def host_table(summary: Summary) -> list[list[str]]:
+    """How much hosts differ, with headers; empty for one host."""
+    rows = [row for row in summary.rows if row.combination]
+    side = len(summary.plan.labels) > 2
+    return [["metric", *["side"] * side, "hosts", "Q", "p of Q", "I^2 %", "spread of hosts %"],
+            *([row.metric.name, *[row.side] * side, str(made.hosts), f"{made.q:.2f}", show_p(made.q_p), f"{100 * made.i2:.0f}",
+               f"{stats.percent(math.sqrt(made.tau2)):.2f}"] for row in rows for made in [row.combination])] if rows else []
 
 
 def median(values: pandas.Series) -> float:
@@ -397,13 +459,15 @@ def header(summary: Summary) -> list[tuple[str, str]]:
     """What was measured, on what: (what, value)."""
     plan, runs = summary.plan, summary.runs
     cpus = sorted({int(count) for count in runs["cpus"].dropna()})
-    machine = f"{plan.get('machine')}, simulated" if plan.simulated else "this machine (no simulation)"
+    machine = f"{plan.get('machine')}, simulated" if plan.simulated else \
+        f"{', '.join(plan.hosts)} (no simulation)" if plan.hosts else "this machine (no simulation)"
     lines = [("command", plan.get("command")),
              ("machine", machine + (f", {', '.join(map(str, cpus))} CPUs" if cpus else ""))]
     kernel = plan.get("kernel") or plan.get("uname") or plan.get("release")
     lines += [("kernel", kernel)] if kernel else []
     lines += [("sides", ", ".join(side_text(plan, label) for label in plan.labels)),
-              ("pairs", f"{plan.runs} planned, {summary.complete} measured, {len(summary.whole)} used"),
+              ("pairs", f"{plan.runs} planned{' on each host' if len(plan.hosts) > 1 else ''}, {summary.complete} measured, "
+                        f"{len(summary.whole)} used"),
               ("gate", str(plan.gate))]
     if plan.simulated:
         lines.append(("seeds", f"{plan.get('seeds', 'development')}, {plan.seed(1)} to {plan.seed(max(1, plan.runs))}"))
@@ -415,6 +479,7 @@ def repeat_command(plan: Plan) -> str:
     words = ["bench/ab"]
     if plan.simulated:
         words += ["--machine", plan.get("machine"), "--seeds", plan.get("seeds", "development")]
+    words += ["--hosts", "FILE"] if plan.hosts else []
     words += ["--runs", str(plan.runs)]
     for metric in plan.metrics:
         if len(plan.metrics) > 1 or metric.name != "time":
@@ -447,13 +512,15 @@ def text(summary: Summary) -> str:
     lines = [line for line in (summary.same, *summary.sentences, summary.early) if line] + [""]
     width = max(len(key) for key, _ in header(summary))
     lines += [f"{key.ljust(width)}  {value}" for key, value in header(summary)] + [""]
-    lines += aligned([columns(plan), *(cells(plan, row) for row in summary.rows)], ("metric", "unit", "side", "verdict"))
-    counts, perf = count_table(summary), perf_table(summary)
+    lines += aligned([columns(plan), *(cells(plan, row) for row in summary.shown_rows)], ("metric", "unit", "host", "side", "verdict"))
+    counts, perf, differ = count_table(summary), perf_table(summary), host_table(summary)
+    if differ:
+        lines += ["", HOSTS_TITLE + ":", *aligned(differ, ("metric", "side"))]
     if counts:
         lines += ["", COUNTS_TITLE + ":", *aligned(counts, ("side",))]
     if perf:
         lines += ["", *aligned(perf, ("perf stat event",))]
-    notes = [note + "." for note in [*summary.notes, *([counts_legend(summary)] if counts else [])]]
+    notes = [note + "." for note in [*summary.notes, *([HOSTS_LEGEND] if differ else []), *([counts_legend(summary)] if counts else [])]]
     notes += [SIMULATED] if plan.simulated else []
     lines.append("")
     for note in notes:

@@ -40,7 +40,7 @@ class Raw:
         (path / "plan").write_text(f"format 1\ncommand ./work 'a b'\nsides {sides}\n" + "".join(f"metric {m}\n" for m in metrics)
                                    + f"runs {runs}\nseeds development\norder_seed 7\nmachine {machine}\nproject v1\n{more}")
 
-    def run(self, pair, side, ns=1000000, unit="here", position=None, boot="b00t", topology="", **files):
+    def run(self, pair, side, ns=1000000, unit="here", position=None, boot="b00t", topology="", host="", **files):
         """A run of NS nanoseconds; a file of its directory by name, with _ for . and -; None leaves it out."""
         position = position or self.sides.index(side) + 1
         content = {"command": "./work\na b\n", "schedule": f"{pair} {position} {side} STEAL\n", "boot_id": boot + "\n",
@@ -51,6 +51,8 @@ class Raw:
         top = self.path / "raw" / unit
         (top / "machine").mkdir(parents=True, exist_ok=True)
         (top / "machine/topology").write_text(topology)
+        if host:
+            (top / "machine/host").write_text(host + "\n")
         here = top / f"runs/{pair}-{side}"
         here.mkdir(parents=True)
         for name, text in content.items():
@@ -677,6 +679,143 @@ def test_repeat_command(raw):
     assert ablib.table.repeat_command(plan) == "bench/ab --runs 10 --kernel a=/k/1,b=/k/2 -- ./work 'a b'"
 
 
+# several hosts
+
+def test_effect():
+    """By hand: mean 0.2; squares of the deviations 0.02, by 2, by 3."""
+    assert stats.effect([0.1, 0.2, 0.3]) == (pytest.approx(0.2), pytest.approx(0.02 / 2 / 3))
+
+
+def test_combine_two():
+    """By hand. Weights 100: mean 0.2, Q = 100 (0.01 + 0.01) = 2, scale = 200 - 20000 / 200 = 100, tau^2 = (2 - 1) / 100.
+    Weights 50: squares 50 * 0.02 / 1 = 1, error = 1 / sqrt(100) = 0.1; t of 1 degree is Cauchy: 0.975 at tan(0.475 pi)."""
+    made = stats.combine([(0.1, 0.01), (0.3, 0.01)])
+    assert (made.hosts, made.df) == (2, 1)
+    assert (made.estimate, made.q, made.tau2, made.i2) == pytest.approx((0.2, 2, 0.01, 0.5))
+    half = 0.1 * math.tan(0.475 * math.pi)
+    assert (made.interval.low, made.interval.high) == pytest.approx((0.2 - half, 0.2 + half))
+    assert made.p == pytest.approx(1 - 2 * math.atan(2) / math.pi)
+    assert made.q_p == pytest.approx(math.erfc(1))  # chi-squared of 1 degree: erfc(sqrt(Q / 2))
+
+
+def test_combine_three():
+    """By hand. Weights 4, 2, 2: mean (0 + 2 + 4) / 8 = 3/4; Q = 4 * 9/16 + 2 * 1/16 + 2 * 25/16 = 5.5; scale = 8 - 24 / 8 = 5;
+    tau^2 = (5.5 - 2) / 5 = 0.7. Weights 1 / 0.95, 1 / 1.2, 1 / 1.2."""
+    made = stats.combine([(0, 0.25), (1, 0.5), (2, 0.5)])
+    assert (made.q, made.df, made.tau2, made.i2) == pytest.approx((5.5, 2, 0.7, 3.5 / 5.5))
+    a, b = 1 / 0.95, 1 / 1.2
+    mean = 3 * b / (a + 2 * b)
+    assert made.estimate == pytest.approx(mean)
+    squares = (a * mean**2 + b * (1 - mean)**2 + b * (2 - mean)**2) / 2
+    assert made.q_p == pytest.approx(math.exp(-5.5 / 2))  # chi-squared of 2 degrees
+    error = math.sqrt(squares / (a + 2 * b))
+    # t of 2 degrees: the distribution is 1/2 + t / (2 sqrt(2 + t^2)), which is 0.975 at 0.95 sqrt(2 / (1 - 0.95^2))
+    assert made.interval.high - mean == pytest.approx(error * 0.95 * math.sqrt(2 / (1 - 0.95**2)))
+    ratio = mean / error
+    assert made.p == pytest.approx(1 - ratio / math.sqrt(2 + ratio**2))
+
+
+def test_combine_hosts_that_agree():
+    """Exactly: the interval is that of the common effect, and not without width."""
+    made = stats.combine([(0.2, 0.01), (0.2, 0.01)])
+    assert (made.q, made.tau2, made.i2, made.q_p) == pytest.approx((0, 0, 0, 1), abs=1e-9)
+    assert made.interval.high - made.estimate == pytest.approx(math.sqrt(1 / 200) * math.tan(0.475 * math.pi))
+
+
+def test_combine_without_variance():
+    """Hosts whose runs are all the same: the variance is that between hosts."""
+    made = stats.combine([(0.1, 0.0), (0.3, 0.0)])
+    assert (made.estimate, made.tau2, made.i2) == pytest.approx((0.2, 0.02, 1))
+    assert math.isfinite(made.interval.low)
+    # The mean is 0.1, Q = 100 * 0.04, scale = 200, tau^2 = 3 / 200; weights 1 / 0.015 and 1 / 0.025.
+    assert stats.combine([(0.1, 0.0), (0.3, 0.01)]).estimate == pytest.approx((0.1 / 0.015 + 0.3 / 0.025) / (1 / 0.015 + 1 / 0.025))
+    assert stats.combine([(0.0, 0.0), (0.0, 0.0)]).p == 1
+
+
+@pytest.mark.parametrize("spread", [0, 1])
+def test_combine_keeps_its_promise(spread):
+    """Without an effect p is below 0.05 in 5 % of all cases, whether hosts differ or not."""
+    draw = numpy.random.default_rng(3)
+    found = [stats.combine([stats.effect(draw.normal(draw.normal(0, spread), 1, 20)) for _ in range(3)]).p for _ in range(2000)]
+    assert 0.035 < sum(p < 0.05 for p in found) / 2000 < 0.065
+
+
+def test_combine_finds_heterogeneity():
+    draw = numpy.random.default_rng(5)
+    found = [stats.combine([stats.effect(draw.normal(0, 1, 20)) for _ in range(4)]) for _ in range(2000)]
+    assert 0.03 < sum(made.q_p < 0.05 for made in found) / 2000 < 0.10
+    far = [stats.combine([stats.effect(draw.normal(mean, 1, 20)) for mean in (-2, 2, 5)]) for _ in range(100)]
+    assert all(made.i2 > 0.9 and made.q_p < 0.001 for made in far)
+
+
+def on_hosts(raw, ratios, name="hosts", runs=8, **options):
+    """A comparison on hosts: for each its ratio."""
+    made = raw(name, runs=runs, more=f"hosts {','.join(ratios)}\n", **options)
+    for number, (host, ratio) in enumerate(ratios.items()):
+        for pair, (off, on) in enumerate(times(runs, ratio, noise=0.002), 1):
+            made.run(pair, "off", off * (number + 1), unit=host, host=host, boot=host, stdout=f"n {10 * off}")
+            made.run(pair, "on", on * (number + 1), unit=host, host=host, boot=host, stdout=f"n {10 * on}")
+        made.archive(host)
+    return made
+
+
+def test_table_of_hosts(raw):
+    made = on_hosts(raw, {"a": 1.10, "root@b.example:22": 1.11, "c": 1.12})
+    text, verdict = shown(made)
+    assert {row["host"] for row in made.rows()} == {"a", "root@b.example:22", "c"}
+    rows = lines_of(text, "metric")[:4]
+    assert [(row["host"], row["pairs"], row["verdict"]) for row in rows] == [
+        ("a", "8", "-"), ("root@b.example:22", "8", "-"), ("c", "8", "-"), ("all", "24", "LOSS")]
+    assert [round(float(row["better %"])) for row in rows[:3]] == [-9, -10, -11] and rows[3]["off median"] == "-"
+    effects = []
+    runs = made.rows()
+    for host in ("a", "root@b.example:22", "c"):
+        by = {side: [float(row["time_ns"]) for row in runs if row["host"] == host and row["side"] == side] for side in made.sides}
+        effects.append(stats.effect([math.log(off / on) for off, on in zip(by["off"], by["on"])]))
+    want = stats.combine(effects)
+    assert rows[3]["better %"] == f"{stats.percent(want.estimate):+.2f}" and verdict.loss
+    (differ,) = lines_of(text, "metric  hosts")
+    assert (differ["hosts"], differ["Q"], differ["I^2 %"]) == ("3", f"{want.q:.2f}", f"{100 * want.i2:.0f}")
+    assert "LOSS: on is 10 % worse than off in time" in text.splitlines()[0].replace("9.9", "10").replace("10.0", "10")
+    assert "24 pairs on 3 hosts" in text and "8 planned on each host, 24 measured, 24 used" in text
+    page = (made.path / "page.html").read_text()
+    assert "root@b.example:22" in page and "Heterogeneity" in page and "I^2" in page
+    assert "bench/ab --hosts FILE --runs 8" in page
+
+
+def test_hosts_that_contradict_each_other(raw):
+    """A gain on one and a loss on the other: no significant difference, and the heterogeneity is said."""
+    text, verdict = shown(on_hosts(raw, {"a": 0.8, "b": 1.25}))
+    assert lines_of(text, "metric")[2]["verdict"] == "no significant difference" and not verdict.loss
+    (differ,) = lines_of(text, "metric  hosts")
+    assert float(differ["I^2 %"]) >= 99 and differ["p of Q"] == "<0.0001"
+
+
+def test_host_without_pairs(raw):
+    """It is left out of the estimate for all; with one host alone there is none."""
+    made = on_hosts(raw, {"a": 1.1, "b": 1.1, "c": 1.1})
+    shutil.move(made.path / "raw/c.tar", made.path / "c.tar")
+    text, _ = shown(made)
+    assert [row["pairs"] for row in lines_of(text, "metric")[:4]] == ["8", "8", "0", "16"]
+    assert "not in the estimate for all hosts: c (fewer than two complete pairs)" in text and "16 of 24 planned pairs" in text
+    (made.path / "raw/b.tar").unlink()
+    text, verdict = shown(made)
+    assert verdict.cannot.startswith("fewer than two hosts have two complete pairs") and verdict.cannot in text
+
+
+def test_one_host_is_as_here(raw):
+    one, here = on_hosts(raw, {"a": 1.1}), raw("here", runs=8).pairs(times(8, 1.1, noise=0.002))
+    assert lines_of(shown(one)[0], "metric") == lines_of(shown(here)[0], "metric")
+
+
+def test_gate_of_hosts(raw):
+    """The absolute bound is for the median host."""
+    for gate, verdict in (("1%", "LOSS"), ("50%", "within the gate"), ("1%,1s", "within the gate")):
+        made = on_hosts(raw, {"a": 1.10, "b": 1.10, "c": 1.101}, name=gate.replace("%", ""))
+        (made.path / "plan").write_text((made.path / "plan").read_text() + f"gate {gate}\n")
+        assert lines_of(shown(made)[0], "metric")[3]["verdict"] == verdict
+
+
 # the page in a browser
 
 CHROMIUM = shutil.which("chromium")
@@ -714,10 +853,15 @@ def long_words(raw, long):
 
 @pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("long", [False, True], ids=["usual", "long"])
-def test_page_in_a_browser(raw, tmp_path, width, long):
+@pytest.mark.parametrize("kind", ["usual", "long", "hosts"])
+def test_page_in_a_browser(raw, tmp_path, width, kind):
     """Nothing is wider than the window or cut off; tables scroll in their own boxes."""
-    page = long_words(raw, long)
+    if kind == "hosts":
+        made = on_hosts(raw, {"a": 1.1, "root@a-host-with-a-long-name.example.net:2222": 1.2}, metrics=("time", "n=n ([0-9]+),ops,more"))
+        shown(made)
+        page = made.path / "page.html"
+    else:
+        page = long_words(raw, kind == "long")
     # In a frame, as a window has at least 500 pixels.
     measured = tmp_path / "measured.html"
     measured.write_text(f'<!DOCTYPE html><title></title><iframe style="border: 0" width="{width}" height="2000" srcdoc="'

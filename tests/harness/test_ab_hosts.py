@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: GPL-2.0
+"""bench/ab --hosts: the hosts are sshds of the test, on loopback, each with a home directory of its own."""
+
+import contextlib
+import csv
+import getpass
+import os
+import re
+import shutil
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+FAKES = TOP / "tests/fakes/ab"
+sys.path[:0] = [str(FAKES), str(TOP / "bench"), str(TOP / "tests")]
+
+import tree  # noqa: E402
+from ablib import hosts as ab_hosts  # noqa: E402
+from ablib.plan import AbError  # noqa: E402
+from commands import gone, wait_for  # noqa: E402
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+pytestmark = pytest.mark.skipif(not os.path.exists(SSHD) or not shutil.which("rsync"), reason="no sshd or no rsync; run scripts/setup")
+
+
+def descendants(pid):
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def name_of(pid):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/comm").read_text()
+    return ""
+
+
+def send(number, pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class Sshd:
+    """A host."""
+
+    def __init__(self, name, home, keys, environment):
+        self.name, self.home, self.keys = name, home, keys
+        self.set(environment)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.config = keys / f"{name}.conf"
+        self.config.write_text(
+            f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/user.pub\nStrictModes no\n"
+            f"UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nPidFile none\n"
+            f"MaxStartups 100\nForceCommand {FAKES}/login {home}\n")
+        self.start()
+
+    def set(self, environment):
+        (self.home / ".host").write_text("".join(f"export {name}='{value}'\n" for name, value in environment.items()))
+
+    def start(self):
+        with (self.keys / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(self.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+        def listens():
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        wait_for(listens, 20)
+
+    def kill(self):
+        """All that runs there, at once, as if the power had gone."""
+        pids = descendants(self.process.pid)
+        send(signal.SIGSTOP, pids)
+        send(signal.SIGKILL, descendants(self.process.pid))
+        self.process.wait()
+        wait_for(lambda: all(map(gone, pids)))
+
+    def lost_connections(self):
+        """The sshds end, but nothing else."""
+        send(signal.SIGKILL, [pid for pid in descendants(self.process.pid) if name_of(pid).startswith("sshd")])
+        self.process.wait()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.kill()
+
+
+class Lab:
+    """A checkout whose simulated machines are made-up ones, and two hosts."""
+
+    def __init__(self, root):
+        self.root, self.out, self.log, self.hang = root, root / "out", root / "machines", root / "hang"
+        keys = root / "keys"
+        keys.mkdir()
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name], check=True)
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        self.top = root / "checkout"
+        for name in ("bench/ab", "bench/ab-unit", "bench/ab-on-host", "bench/llc.awk", "scripts/lib.sh"):
+            (self.top / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TOP / name, self.top / name)
+        for name in ("bench/ablib", "bench/collect"):
+            shutil.copytree(TOP / name, self.top / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.top / "sim/qemu").mkdir(parents=True)
+        (self.top / "sim/machine").write_text(f'#!/bin/sh\n[ ! -e "$FAKE_NO_MACHINE" ] || exit 125\nexec {FAKES}/machine "$@"\n')
+        (self.top / "sim/machine").chmod(0o755)
+        for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
+            (self.top / "scripts" / name).symlink_to(FAKES / "script")
+        (self.top / "scripts/image").write_text("PLACE_LAG STEAL\n")
+        programs = root / "bin"
+        programs.mkdir()
+        (programs / "load").symlink_to(FAKES / "load")
+        (programs / "qemu-system-aarch64").symlink_to(FAKES / "script")
+        (root / "tmp").mkdir()
+        self.environment = {"STEAL_QEMU": str(self.top / "scripts/qemu"), "TMPDIR": str(root / "tmp")}
+        self.hosts = {}
+        for name in ("alpha", "beta"):
+            home = root / name
+            tree.make(home)
+            self.hosts[name] = Sshd(name, home, keys, {
+                "PATH": f"{programs}:{os.environ['PATH']}", "FAKE_LOG": self.log, "FAKE_HANG": f"1003:{self.hang}",
+                "STEAL_PROC": home / "proc", "STEAL_SYS": home / "sys", "FAKE_SEED": len(name), "FAKE_NO_MACHINE": home / "no-machine"})
+        ssh = keys / "ssh"
+        ssh.write_text("".join(f"Host {name}\nPort {host.port}\n" for name, host in self.hosts.items()) + f"Host *\nHostName 127.0.0.1\n"
+                       f"User {getpass.getuser()}\nIdentityFile {keys}/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\n"
+                       f"UserKnownHostsFile /dev/null\nLogLevel ERROR\n")
+        self.ssh = f"ssh -F {ssh}"
+        self.file = root / "hosts"
+        self.file.write_text(f"# two\n\n1/{self.ssh} alpha\n  1/{self.ssh} beta\n")
+
+    def start(self, *words):
+        return subprocess.Popen([str(word) for word in (self.top / "bench/ab", "--out", self.out, "--hosts", self.file, *words)],
+                                cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | self.environment)
+
+    @staticmethod
+    def finish(process, rc=0):
+        stdout, stderr = process.communicate(timeout=240)
+        assert process.returncode == rc, stdout + stderr
+        return stdout, stderr
+
+    def ab(self, *words, rc=0):
+        return self.finish(self.start(*words), rc)
+
+    def sim(self, *words, load=("1000", "900")):
+        return ["--machine", "1x4x1", *words, "--", "load", *load]
+
+    def where(self, pid):
+        """The host on which a process runs."""
+        return next(host for host in self.hosts.values() if pid in descendants(host.process.pid))
+
+    @property
+    def rows(self):
+        with (self.out / "runs.csv").open() as file:
+            return list(csv.DictReader(file))
+
+    @property
+    def seeds(self):
+        return sorted(int(line.split()[0]) for line in self.log.read_text().splitlines())
+
+    def whole(self, pairs):
+        """Each run is there once, and nothing else is left, here or on the hosts that live."""
+        assert sorted((int(row["pair"]), row["side"]) for row in self.rows) == [(pair, side) for pair in range(1, pairs + 1)
+                                                                                for side in ("off", "on")]
+        assert sorted(path.name for path in (self.out / "raw").iterdir() if path.name != ".joblog") == sorted(
+            f"pair-{pair}.tar" for pair in range(1, pairs + 1))
+        self.nothing_left()
+
+    def nothing_left(self):
+        for host in self.hosts.values():
+            if host.process.poll() is None:
+                assert not list(host.home.glob(".cache/sched-steal-ab/*"))
+        assert not list((self.root / "tmp").iterdir())
+
+
+@pytest.fixture
+def lab(tmp_path):
+    made = Lab(tmp_path)
+    made.hang.write_text("never")
+    yield made
+    for host in made.hosts.values():
+        host.end()
+
+
+# the file
+
+@pytest.mark.parametrize("line, words", [
+    ("root@box", "ssh OPTIONS root@box"), ("8/box-2.example.net", "ssh OPTIONS box-2.example.net"),
+    ("u@box:2222", "ssh OPTIONS -p 2222 u@box"), ("2/ssh -p 22 -i '/a b' u@box", "ssh OPTIONS -p 22 -i '/a b' u@box"),
+    ("/usr/bin/ssh box", "/usr/bin/ssh OPTIONS box"), ("a b/c", None), ("@group/box", None),
+    ("root:secret@box", None), ("2/", None), ("bo;x", None), ("0/box", None), ("ssh 'x box", None), ("-oProxyCommand=x", None)])
+def test_lines(tmp_path, line, words):
+    file = tmp_path / "hosts"
+    file.write_text(f"# first\n\n{line}\n")
+    if words is None:
+        with pytest.raises(AbError, match="hosts:3: not "):
+            ab_hosts.read_hosts(file)
+        return
+    (host,) = ab_hosts.read_hosts(file)
+    options = " ".join(f"-o {option}" for option in ab_hosts.OPTIONS)
+    assert shlex.join(host.words) == words.replace("OPTIONS", options)
+    assert host.name == line.split()[-1].split("/")[-1] and host.slots == (int(line[0]) if line[0].isdigit() else None)
+
+
+@pytest.mark.parametrize("text, message", [
+    (None, "cannot be read: No such file"), ("", "no host in it"), ("# none\n\n", "no host in it"), ("a\nb\n2/a\n", ":3: a second host a"),
+    (b"\xff\xfe", "it is not text")])
+def test_file_refused(tmp_path, text, message):
+    file = tmp_path / "hosts"
+    if text is not None:
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = subprocess.run([TOP / "bench/ab", "--hosts", file, "--out", tmp_path / "out", "--", "true"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1 and str(file) in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_host_that_cannot_be_reached(lab, simulated):
+    lab.hosts["beta"].kill()
+    words = lab.sim() if simulated else ["--", "load", "1", "1"]
+    stdout, stderr = lab.ab(*words, rc=3)
+    assert stdout == "" and len(stderr.splitlines()) == 1 and "host beta cannot be reached" in stderr and "refused" in stderr
+    assert not lab.out.exists() and not lab.log.exists() and not (lab.hosts["alpha"].home / ".cache").exists()
+
+
+def test_something_is_missing_on_a_host(lab):
+    bare = lab.root / "bare"
+    bare.mkdir()
+    for tool in "bash sh uname nproc sed env".split():
+        (bare / tool).symlink_to(shutil.which(tool))
+    lab.hosts["beta"].set({"PATH": bare})
+    stderr = lab.ab(*lab.sim(), rc=3)[1]
+    assert len(stderr.splitlines()) == 1
+    assert "host beta: not installed: tar flock perl rsync setpriv taskset gcc make cpio gzip awk qemu-system-aarch64" in stderr
+    stderr = lab.ab("--", "load", "1", "1", rc=3)[1]
+    assert len(stderr.splitlines()) == 1 and "host beta: not installed: tar awk load" in stderr
+    assert not lab.out.exists()
+
+
+def test_another_qemu(lab):
+    other = lab.root / "other"
+    other.write_text("#!/bin/sh\necho QEMU emulator version 9.9.8\n")
+    other.chmod(0o755)
+    lab.hosts["beta"].set({"STEAL_QEMU": other, "PATH": os.environ["PATH"]})
+    stderr = lab.ab(*lab.sim(), rc=3)[1]
+    assert "host beta has QEMU 9.9.8, this host 9.9.9" in stderr and not lab.out.exists()
+
+
+# simulated machines on hosts
+
+def test_simulated(lab):
+    added = lab.root / "mine"
+    added.write_text("#!/bin/sh\nexec load \"$@\"\n")
+    added.chmod(0o755)
+    words = ["1000", "900", "{}", "{%}", "a  b", "$(echo no)", "'"]
+    stdout, _ = lab.ab("--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--", "mine", *words)
+    assert "GAIN" in stdout and "words: {} {%} a  b $(echo no) '" in subprocess.run(
+        ["tar", "-xOf", lab.out / "raw/pair-1.tar", "runs/1-on/stdout"], capture_output=True, text=True, check=True).stdout
+    lab.whole(6)
+    assert lab.seeds == list(range(1001, 1007))
+    logins = {line.split("\t")[1].split()[-1] for line in (lab.out / "raw/.joblog").read_text().splitlines()[1:]}
+    assert logins == {"alpha", "beta"}
+    # Where it ran does not matter, and nothing is left to do.
+    lab.file.write_text(f"{lab.ssh} beta\n")
+    again, _ = lab.ab("--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--", "mine", *words)
+    assert again == stdout and len(lab.seeds) == 6 and "hosts" not in (lab.out / "plan").read_text()
+
+
+def test_host_dies(lab):
+    """In the middle of a unit: another host makes it. No unit is lost, none is double."""
+    lab.hang.unlink()
+    process = lab.start(*lab.sim("--runs", 8))
+    wait_for(lambda: lab.hang.exists() and lab.hang.read_text())
+    dead = lab.where(int(lab.hang.read_text()))
+    dead.kill()
+    stdout, stderr = lab.finish(process)
+    assert "GAIN" in stdout
+    lab.whole(8)
+    assert lab.seeds.count(1003) == 2 and set(lab.seeds) == set(range(1001, 1009))
+    # GNU parallel has given its units to the other one. They did not wait for the others' end.
+    assert "have not come back" not in stderr, stderr
+    assert stderr.count(f"ssh: connect to host 127.0.0.1 port {dead.port}: Connection refused") == 1, stderr
+
+
+def test_host_without_luck(lab):
+    """Each unit fails on it: the other makes them."""
+    (lab.hosts["alpha"].home / "no-machine").touch()
+    lab.ab(*lab.sim("--runs", 4))
+    lab.whole(4)
+
+
+def test_connection_is_lost(lab):
+    """The only host: when it is back, it makes the unit again, and the process of the first try ends."""
+    lab.file.write_text(f"1/{lab.ssh} alpha\n")
+    lab.hang.unlink()
+    process = lab.start(*lab.sim("--runs", 4))
+    wait_for(lambda: lab.hang.exists() and lab.hang.read_text())
+    lab.hosts["alpha"].lost_connections()
+    lab.hosts["alpha"].start()
+    _, stderr = lab.finish(process)
+    assert "units have not come back; asking the hosts again" in stderr
+    wait_for(lambda: gone(int(lab.hang.read_text())))
+    lab.whole(4)
+
+
+def test_all_units_fail(lab):
+    for host in lab.hosts.values():
+        (host.home / "no-machine").touch()
+    stderr = lab.ab(*lab.sim("--runs", 4), rc=3)[1]
+    assert stderr.splitlines()[-1].startswith("ab: error: ") and "status 125" in stderr
+    assert not (lab.out / "runs.csv").exists()
+
+
+def test_kernel_without_the_feature(lab):
+    (lab.top / "scripts/image").write_text("PLACE_LAG\n")
+    stderr = lab.ab(*lab.sim("--runs", 12), rc=3)[1]
+    errors = [line for line in stderr.splitlines() if "error" in line]
+    assert len(errors) == 1 and "has no STEAL" in errors[0] and len(lab.seeds) <= 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_interrupted_call_goes_on(lab, number):
+    lab.hang.unlink()
+    process = lab.start(*lab.sim("--runs", 5))
+    wait_for(lambda: lab.hang.exists() and lab.hang.read_text() and len(list(lab.out.glob("raw/*.tar"))) >= 2)
+    process.send_signal(number)
+    lab.finish(process, -9 if number == signal.SIGKILL else 130)
+    wait_for(lambda: gone(int(lab.hang.read_text())))
+    before = {path: path.stat().st_mtime_ns for path in lab.out.glob("raw/*.tar")}
+    lab.ab(*lab.sim("--runs", 5))
+    lab.whole(5)
+    assert all(path.stat().st_mtime_ns == when for path, when in before.items())
+
+
+# hosts that are measured
+
+def test_two_hosts(lab):
+    stdout, stderr = lab.ab("--runs", 6, "--", "load", "1000", "900")
+    rows = lab.rows
+    assert sorted((row["host"], int(row["pair"]), row["side"]) for row in rows) == [
+        (host, pair, side) for host in ("alpha", "beta") for pair in range(1, 7) for side in ("off", "on")]
+    assert "12 of 12 pairs" in stderr and {path.name for path in (lab.out / "raw").iterdir()} == {"alpha.tar", "beta.tar"}
+    # each host has an order of its own
+    order = {host: [row["side"] for row in rows if row["host"] == host and row["position"] == "1"] for host in ("alpha", "beta")}
+    assert all(sorted(sides) == ["off"] * 3 + ["on"] * 3 for sides in order.values())
+    table = [re.split(r"\s{2,}", line) for line in stdout.splitlines() if line.startswith("time (less")]
+    assert [line[2] for line in table] == ["alpha", "beta", "all"]
+    assert [line[-1] for line in table] == ["6", "6", "12"] and all(10 < float(line[5]) < 12 for line in table)
+    assert "heterogeneity" in stdout and "GAIN" in stdout and "on 2 hosts" in stdout and "all hosts" in (lab.out / "page.html").read_text()
+    plan = (lab.out / "plan").read_text()
+    assert "\nhosts alpha,beta\n" in plan and "\nkernel_alpha Linux " in plan
+    for host in lab.hosts.values():
+        assert "STEAL" in (host.home / "sys/kernel/debug/sched/features").read_text().split()
+    lab.nothing_left()
+    # Other hosts are another comparison.
+    lab.file.write_text(f"{lab.ssh} alpha\n")
+    stderr = lab.ab("--runs", 6, "--", "load", "1000", "900", rc=2)[1]
+    assert "in the plan: hosts alpha,beta" in stderr and "now: hosts alpha\n" in stderr
+
+
+def test_one_host(lab):
+    """The table is that of this machine."""
+    lab.file.write_text(f"{lab.ssh} beta\n")
+    stdout, _ = lab.ab("--runs", 6, "--", "load", "1000", "900")
+    assert {row["host"] for row in lab.rows} == {"beta"} and "heterogeneity" not in stdout
+    (row,) = [re.split(r"\s{2,}", line) for line in stdout.splitlines() if line.startswith("time (less")]
+    assert len(row) == 10 and row[-2:] == ["GAIN", "6"]
+
+
+@pytest.mark.parametrize("how", ["dies", "lost"])
+def test_measured_host_goes_away(lab, how):
+    """In the middle of a run: the other host goes on, and the features are put back. With the host, the same command goes on."""
+    load = ["--runs", 6, "--", "load", "1000", "900", "hang-on-4"]
+    alpha, beta = lab.hosts.values()
+    (alpha.home / "proc/count-on").write_text("20\n")
+    process = lab.start(*load)
+    pids = beta.home / "proc/pids"
+    wait_for(lambda: pids.exists() and pids.read_text() and (lab.out / "raw/alpha.tar").exists())
+    if how == "dies":
+        beta.kill()
+        stdout, stderr = lab.finish(process)
+        assert "host beta: " in stderr and "3 of 6 pairs are done there" in stderr and "not complete: beta" in stderr
+        assert "9 of 12 planned pairs" in stdout
+        beta.start()
+        stdout, stderr = lab.ab(*load)
+        assert "9 of 12 pairs; going on" in stderr
+    else:
+        beta.lost_connections()
+        beta.start()
+        stdout, stderr = lab.finish(process)
+        assert "host beta: " in stderr and "trying again" in stderr
+    assert len(lab.rows) == 24 == len({(row["host"], row["pair"], row["side"]) for row in lab.rows}) and "GAIN" in stdout
+    wait_for(lambda: all(gone(int(pid)) for pid in pids.read_text().split()))
+    assert "STEAL" in (beta.home / "sys/kernel/debug/sched/features").read_text().split()
+    lab.nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_on_hosts(lab, number):
+    """The host puts its features back. What came back before is not measured again, though the host has lost it."""
+    load = ["--runs", 5, "--", "load", "1000", "900", "hang-on-4"]
+    lab.file.write_text(f"{lab.ssh} alpha\n")
+    home = lab.hosts["alpha"].home
+    process = lab.start(*load)
+    wait_for(lambda: (home / "proc/pids").exists() and (home / "proc/pids").read_text())
+    process.send_signal(number)
+    lab.finish(process, -9 if number == signal.SIGKILL else 130)
+    wait_for(lambda: "STEAL" in (home / "sys/kernel/debug/sched/features").read_text().split())
+    shutil.rmtree(home / ".cache")
+    stderr = lab.ab(*load)[1]
+    assert "3 of 5 pairs; going on" in stderr and len(lab.rows) == 10
+    # the 4th of side on was interrupted, and its other run may have been
+    assert (home / "proc/count-on").read_text() == "6"
+
+
+def test_host_cannot_measure(lab):
+    (lab.hosts["beta"].home / "sys/kernel/debug/sched/features").write_text("PLACE_LAG\n")
+    stdout, stderr = lab.ab("--", "load", "1000", "900", rc=3)
+    errors = [line for line in stderr.splitlines() if "error" in line]
+    assert stdout == "" and len(errors) == 1 and "host beta: " in errors[0] and "has no STEAL" in errors[0]
+
+
+def test_command_fails_on_hosts(lab):
+    stderr = lab.ab("--runs", 20, "--", "load", "1000", "900", "fail-on", rc=3)[1]
+    assert "the command failed in " in stderr and "runs of side on (status 7)" in stderr and len(lab.rows) < 40
+
+
+def test_attended(tmp_path):
+    """The command ends when standard input does."""
+    marker = tmp_path / "ended"
+    script = f"trap 'sleep 0.3; echo put back >{marker}; exit 5' TERM; echo begun; while :; do sleep 0.1; done"
+    process = subprocess.Popen(["sh", TOP / "bench/collect/attended.sh", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               text=True)
+    assert process.stdout.readline() == "begun\n" and process.poll() is None
+    process.stdin.close()
+    assert process.wait(20) == 5 and marker.read_text() == "put back\n"
+    process = subprocess.Popen(["sh", TOP / "bench/collect/attended.sh", "sh", "-c", "cat; exit 7"], stdin=subprocess.PIPE)
+    assert process.wait(20) == 7
+    process.stdin.close()
