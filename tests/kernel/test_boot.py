@@ -250,7 +250,7 @@ def test_symbol_that_does_not_survive_is_named(kernel, copy, line, asked, got):
     else:
         assert result.returncode == 1
         assert f"planted.config: {asked} asked for, {got}" in result.stderr
-        assert len(re.findall("asked for", result.stderr)) == 1
+        assert result.stderr.count(" asked for, ") == 1
 
 
 def test_second_build_compiles_nothing(kernel):
