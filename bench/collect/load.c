@@ -9,8 +9,8 @@
  *
  * wake: requests, as in schbench. A worker asks a messenger for a request and waits; the messenger wakes it,
  * it computes, pauses and asks again. Prints the latency of the wake-up (from the messenger's call until the
- * worker runs) and that of the request (until its work is done), and requests a second. The first tenth
- * of the requests does not count.
+ * worker runs) and that of the request (until its work is done), each as percentiles and the maximum, and
+ * requests a second. The first tenth of the requests does not count.
  *
  *	--workers N	(as many as CPUs)
  *	--messengers N	each has its share of the workers (one for each 10 CPUs)
@@ -43,7 +43,7 @@
  *	--seed N	of the random numbers: the same seed gives the same work and pauses (1)
  *
  * Each result is a line "metric NAME UNIT BETTER VALUE", where BETTER is lower, higher, or same for what is to stay
- * as it is. The exit status is 0, 1 after an error, 2 for a wrong call.
+ * as it is. The exit status is 0, 1 after an error, 2 after a usage error.
  *
  * Compile it with: cc -O2 -pthread -static -o load load.c
  */
@@ -256,7 +256,7 @@ static void percentiles(const char *what, uint64_t *ns, uint64_t n)
 	static const struct {
 		const char *name;
 		double part;
-	} wanted[] = { { "p50", 0.5 }, { "p99", 0.99 }, { "p99.9", 0.999 } };
+	} wanted[] = { { "p50", 0.5 }, { "p90", 0.9 }, { "p99", 0.99 }, { "p99.9", 0.999 }, { "max", 1 } };
 	char name[40];
 
 	qsort(ns, n, sizeof(*ns), by_value);
@@ -516,7 +516,7 @@ static void nice_levels(void)
 	metric("time", "s", "lower", (ended - began) / 1e9);
 }
 
-/* The wrong call's text, or the number. */
+/* The number; ends with a usage error if the word is none. */
 static uint64_t number(const char *option, const char *word, uint64_t least)
 {
 	char *rest;
