@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""bench/ab, its unit of work and its collector, on made-up machines (tests/fakes/ab): no root, no special kernel, no QEMU."""
+"""bench/ab and its unit of work, on made-up machines (tests/fakes/ab): no root, no special kernel, no QEMU."""
 
 import contextlib
 import csv
@@ -18,94 +18,15 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[2]
 FAKES = TOP / "tests/fakes/ab"
-COLLECTOR = TOP / "bench/collect/collect.sh"
 sys.path[:0] = [str(FAKES), str(TOP / "bench")]
 
-import tree  # noqa: E402
 from ablib import fold  # noqa: E402
-
-SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"], "bash": ["bash", "--posix"]}
-# What the collector may call apart from the shell's own commands and the command that it measures.
-TOOLS = "awk cat cksum cmp date dirname grep id mkdir mount mv rm sed sleep sort tr umount uname".split()
-FILES = """began_ns boot_id command ended_ns exit features idle_search.after idle_search.before online schedstat.after schedstat.before
-    schedule stderr stdout sum valid""".split()
-FEATURES = "sys/kernel/debug/sched/features"
-TIMER = "Timer List Version: v0.11\nnow at 3204867600 nsecs\n"
+from collector import FEATURES, Machine  # noqa: E402
+from commands import gone, wait_for  # noqa: E402
 
 
-def heed_signals():
-    """A shell cannot trap what was ignored when it started."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.05)
-
-
-def alive(pid):
-    """Is it a process that runs, and no zombie?"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-class Here:
-    """A made-up machine, on which the collector and bench/ab run."""
-
-    def __init__(self, root, shell="dash"):
-        self.root, self.out = root, root / "out"
-        if not shutil.which(SHELLS[shell][0]):
-            pytest.skip(shell + " is not installed")
-        self.shell = [shutil.which(SHELLS[shell][0])] + SHELLS[shell][1:]
-        tree.make(root)
-        self.bin = root / "bin"
-        self.bin.mkdir()
-        for tool in TOOLS:
-            (self.bin / tool).symlink_to(shutil.which(tool))
-        (self.bin / "load").symlink_to(FAKES / "load")
-        (root / "tmp").mkdir()
-        self.environment = {"PATH": str(self.bin), "STEAL_PROC": str(root / "proc"), "STEAL_SYS": str(root / "sys"),
-                            "TMPDIR": str(root / "tmp")}
-
-    def get(self, name):
-        return (self.root / name).read_text()
-
-    def untouched(self):
-        assert "STEAL" in self.get(FEATURES).split()
-        assert self.get("proc/sys/kernel/sched_schedstats").strip() == "0"
-        assert not list((self.root / "tmp").iterdir())
-        assert [path for path in self.out.rglob(".*") if path.name != ".lock"] == []
-
-    def popen(self, words, **more):
-        return subprocess.Popen([str(word) for word in words], cwd=self.root, text=True, stdout=subprocess.PIPE, preexec_fn=heed_signals,
-                                **({"env": self.environment, "stderr": subprocess.PIPE} | more))
-
-    @staticmethod
-    def finish(process, rc=0):
-        stdout, stderr = process.communicate(timeout=120)
-        assert process.returncode == rc, stdout + stderr
-        return stdout, stderr
-
-    # the collector
-
-    def collector(self, lines, *command, options=()):
-        (self.root / "schedule").write_text("".join(line + "\n" for line in lines))
-        return [*self.shell, COLLECTOR, "--out", self.out, "--schedule", self.root / "schedule", *options, "--", *command]
-
-    def collect(self, lines, *command, rc=0, options=()):
-        stdout, stderr = self.finish(self.popen(self.collector(lines, *command, options=options)), rc)
-        assert "not found" not in stderr and stdout == ""
-        return stderr
-
-    def run_file(self, run, name):
-        return self.get(f"out/runs/{run}/{name}").rstrip("\n")
-
-    # bench/ab
+class Here(Machine):
+    """A made-up machine, on which bench/ab runs."""
 
     def ab(self, *words, rc=0, **more):
         return self.finish(self.start(*words, **more), rc)
@@ -128,217 +49,16 @@ def here(tmp_path):
     return Here(tmp_path)
 
 
-@pytest.fixture(params=SHELLS)
-def each_shell(tmp_path, request):
-    return Here(tmp_path, request.param)
-
-
-PAIR = ["1 1 on STEAL", "1 2 off NO_STEAL"]
-
-
-# The collector
-
-def test_collector(each_shell):
-    m = each_shell
-    assert m.collect(PAIR, "load", "1000", "900", "a b", "*") == ""
-    for run, features in (("1-on", "STEAL"), ("1-off", "NO_STEAL")):
-        assert sorted(os.listdir(m.out / "runs" / run)) == FILES
-        assert m.run_file(run, "exit") == "0" and m.run_file(run, "valid") == "yes"
-        assert m.run_file(run, "command") == "load\n1000\n900\na b\n*"
-        assert m.run_file(run, "stdout").endswith("words: a b *")
-        assert features in m.run_file(run, "features").split()
-    assert m.run_file("1-on", "schedule") == PAIR[0]
-    assert round((int(m.run_file("1-on", "ended_ns")) - int(m.run_file("1-on", "began_ns"))) / 1000) == 902_700
-    machine = {path.name: path.read_text().strip() for path in (m.out / "machine").iterdir()}
-    assert machine["cpuinfo-model"] == "Fake CPU" and machine["clock"] == "timer_list" and machine["schedstat-version"] == "17"
-    assert machine["topology"].splitlines()[3] == "cpu 3 package 1 core 1 threads 3 llc 2-3 node 1"
-    assert fold.check_unit(m.out) is None
-    m.untouched()
-
-
-def test_what_is_done_is_not_made_again(each_shell):
-    m = each_shell
-    m.collect(PAIR, "load", "1000", "900")
-    inode = (m.out / "runs/1-on").stat().st_ino
-    (m.out / "runs/1-off/stdout").write_text("x")
-    said = m.collect([*PAIR, "2 1 off NO_STEAL"], "load", "1000", "900")
-    assert said.count("is incomplete or damaged") == 1 and "1-off" in said
-    assert (m.out / "runs/1-on").stat().st_ino == inode
-    assert "rate=" in m.run_file("1-off", "stdout") and m.run_file("2-off", "valid") == "yes"
-    (m.out / "runs/2-off/sum").unlink()
-    assert "2-off is incomplete or damaged" in m.collect(["2 1 off NO_STEAL"], "load", "1000", "900")
-    m.untouched()
-
-
-def test_without_cksum(each_shell):
-    """As in a guest: busybox has none."""
-    m = each_shell
-    (m.bin / "cksum").unlink()
-    (m.bin / "sha256sum").symlink_to(shutil.which("sha256sum"))
-    m.collect(PAIR, "load", "1000", "900")
-    assert fold.check_unit(m.out) is None
-    (m.out / "runs/1-on/exit").write_text("1\n")
-    assert fold.check_unit(m.out) == "runs/1-on: exit does not fit its sum"
-    assert "1-on is incomplete or damaged" in m.collect(PAIR, "load", "1000", "900")
-
-
-def test_failed_and_invalid_runs_stand(each_shell):
-    m = each_shell
-    said = m.collect(PAIR, "load", "1000", "900", "fail-on", "meddle-off", rc=1)
-    assert "pair 1, on: the command failed with status 7: fork: Resource temporarily unavailable" in said
-    assert m.run_file("1-on", "exit") == "7" and m.run_file("1-on", "stderr").startswith("fork")
-    assert m.run_file("1-off", "valid") == "somebody changed the scheduler features"
-    assert m.collect(PAIR, "load", "1000", "900") == ""
-    m.collect(["2 1 off NO_STEAL"], "load", "1000", "900", "offline-off", rc=1)
-    assert m.run_file("2-off", "valid") == "the online CPUs changed"
-    m.untouched()
-
-
-@pytest.mark.parametrize("lines,command,options,status,message", [
-    (["1 1 on"], ["true"], [], 2, "schedule:1: not PAIR POSITION SIDE"),
-    ([PAIR[0], "1 2 on STEAL"], ["true"], [], 2, "schedule:2: a second run of pair 1, side on"),
-    (["1 1 on STEAL;x"], ["true"], [], 2, "schedule:1: not PAIR"),
-    (PAIR, [], [], 2, "no command"),
-    (PAIR, ["true"], ["--timeout", "0"], 2, "--timeout '0'"),
-    (PAIR, ["true"], ["--what"], 2, "unknown option: --what"),
-    (PAIR, ["true"], ["--perf-stat"], 3, "perf is not installed"),
-    (["1 1 on NO_SUCH"], ["true"], [], 3, "has no SUCH"),
-])
-def test_collector_refuses(here, lines, command, options, status, message):
-    said = here.collect(lines, *command, options=options, rc=status)
-    assert message in said and len(said.splitlines()) == 1
-    assert not here.out.exists()
-    here.untouched()
-
-
-def test_collector_needs_features_to_switch(here):
-    (here.root / FEATURES).unlink()
-    (here.bin / "mount").unlink()
-    assert "scheduler features" in here.collect(PAIR, "load", rc=3)
-    assert not here.out.exists()
-    # two kernels: nothing is switched
-    (here.root / FEATURES).write_text("PLACE_LAG \n")
-    assert here.collect(["1 1 base -"], "load", "5", "5") == ""
-    assert here.run_file("1-base", "valid") == "yes"
-
-
-def test_collector_without_schedstats(each_shell):
-    m = each_shell
-    shutil.rmtree(m.root / "proc")
-    (m.root / "proc").mkdir()
-    (m.root / "proc/timer_list").write_text(TIMER)
-    (m.bin / "sh").symlink_to(shutil.which("sh"))
-    m.collect(["2 1 on STEAL"], "sh", "-c", f"echo now at 3204868600 nsecs >{m.root}/proc/timer_list")
-    assert m.run_file("2-on", "valid") == "yes" and not (m.out / "runs/2-on/schedstat.before").exists()
-
-
-@pytest.mark.parametrize("clock", ["date", "uptime"])
-def test_other_clocks(here, clock):
-    (here.root / "proc/timer_list").unlink()
-    if clock == "uptime":
-        (here.bin / "date").unlink()
-        (here.bin / "date").write_text("#!/bin/sh\necho 1700000000N\n")
-        (here.bin / "date").chmod(0o755)
-    (here.bin / "sh").symlink_to(shutil.which("sh"))
-    here.collect(["1 1 on STEAL"], "sh", "-c", f"sleep 0.2; echo 100.50 0.00 >{here.root}/proc/uptime")
-    assert here.get("out/machine/clock").strip() == clock and here.run_file("1-on", "valid") == "yes"
-    taken = int(here.run_file("1-on", "ended_ns")) - int(here.run_file("1-on", "began_ns"))
-    assert taken == 250_000_000 if clock == "uptime" else 200_000_000 <= taken < 5_000_000_000
-
-
-def test_perf_stat(here):
-    (here.bin / "perf").symlink_to(FAKES / "perf")
-    (here.bin / "sh").symlink_to(shutil.which("sh"))
-    here.collect(PAIR, "load", "1000", "900", options=["--perf-stat"])
-    assert "context-switches" in here.run_file("1-on", "perf-stat") and "rate=" in here.run_file("1-on", "stdout")
-    assert here.run_file("1-on", "command").splitlines()[0] == "load"
-
-
-def test_run_that_takes_too_long(each_shell):
-    m = each_shell
-    m.collect(PAIR, "load", "1000", "900", "hang-on", rc=1, options=["--timeout", "1"])
-    assert m.run_file("1-on", "exit") == "124" and m.run_file("1-off", "exit") == "0"
-    wait_for(lambda: not any(map(alive, m.get("proc/pids").split())))
-    m.untouched()
-
-
-@pytest.mark.parametrize("number,status", [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
-def test_collector_interrupted(each_shell, number, status):
-    m = each_shell
-    process = m.popen(m.collector(["1 1 off NO_STEAL", "1 2 on STEAL"], "load", "1000", "900", "hang-off"))
-    wait_for((m.root / "proc/pids").exists)
-    wait_for(lambda: m.get("proc/pids"))
-    process.send_signal(number)
-    m.finish(process, status)
-    assert not any(map(alive, m.get("proc/pids").split()))
-    assert os.listdir(m.out / "runs") == []
-    m.untouched()
-
-
-def test_collector_killed(each_shell):
-    """The next call knows what the features were before."""
-    m = each_shell
-    process = m.popen(m.collector(["1 1 off NO_STEAL"], "load", "1000", "900", "hang-off"))
-    wait_for((m.root / "proc/pids").exists)
-    wait_for(lambda: m.get("proc/pids"))
-    process.kill()
-    m.finish(process, -9)
-    for pid in m.get("proc/pids").split():
-        os.kill(int(pid), signal.SIGKILL)
-    assert m.get(FEATURES).split() == ["NO_STEAL"] and m.get("proc/sys/kernel/sched_schedstats").strip() == "1"
-    m.collect(["1 1 off NO_STEAL"], "load", "1000", "900")
-    m.untouched()
-
-
-def test_collector_waits_for_one_that_ends(each_shell):
-    """One that was told to end gives its command a second, and puts everything back after that."""
-    m = each_shell
-    first = m.popen(m.collector(["1 1 off NO_STEAL"], "load", "1000", "900", "hang-off-1"))
-    wait_for((m.root / "proc/pids").exists)
-    wait_for(lambda: m.get("proc/pids"))
-    first.send_signal(signal.SIGTERM)
-    wait_for(lambda: not any(map(alive, m.get("proc/pids").split())))
-    (m.bin / "sh").symlink_to(shutil.which("sh"))
-    m.collect(["1 1 off NO_STEAL"], "sh", "-c", "sleep 2; load 1000 900")
-    m.finish(first, 143)
-    assert m.run_file("1-off", "exit") == "0" and m.run_file("1-off", "valid") == "yes"
-    m.untouched()
-
-
-def test_machine_of_another_kind_is_refused(here):
-    here.collect(PAIR, "load", "1000", "900")
-    (here.root / "proc/cmdline").write_text("nosmt\n")
-    said = here.collect(PAIR, "load", "1000", "900", rc=2)
-    assert "another machine or kernel" in said and here.get("out/machine/cmdline") == "console=ttyS0\n"
-    here.untouched()
-
-
-@pytest.mark.parametrize("program,status", [("collector", 1), ("ab", 3)])
-def test_full_disk(here, program, status):
-    """On a file system of 400 KiB it stops; a run is there as a whole or not at all. With more space, the same command goes on."""
-    inner = 'mount -t tmpfs -o size=400k tmpfs "$FULL"; "$@"; status=$?; mount -o remount,size=8m "$FULL"; "$@" || exit 9; ' \
-            'cp -r "$FULL/out" "$KEEP"; exit $status'
-    full = here.root / "full"
-    full.mkdir()
-    if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", full], capture_output=True, check=False).returncode:
-        pytest.skip("no mount namespaces")
-    lines = [f"{pair} {position} {side}" for pair in range(1, 9) for position, side in ((1, "on STEAL"), (2, "off NO_STEAL"))]
-    command = here.collector(lines, "load", "1000", "900")
-    command[command.index(here.out)] = full / "out"
-    if program == "ab":
-        command = [TOP / "bench/ab", "--runs", 8, "--out", full / "out", "--", "load", "1000", "900"]
-    path = f"{here.bin}:{os.environ['PATH']}"
-    process = here.popen(["unshare", "-rm", "sh", "-c", inner, "sh", *command],
-                         env=os.environ | here.environment | {"PATH": path, "FULL": str(full), "KEEP": str(here.out)})
-    _, stderr = here.finish(process, status)
-    assert "cannot be written" in stderr or "cannot be made" in stderr, stderr
-    unit = here.out / "raw/here" if program == "ab" else here.out
-    assert len(os.listdir(unit / "runs")) == 16 and fold.check_unit(unit) is None
-    assert program == "collector" or len(here.rows) == 16
-    here.untouched()
-
-
 # bench/ab on this machine
+
+def test_full_disk(here):
+    """On a file system of 400 KiB it stops; a run is there as a whole or not at all. With more space, the same command goes on."""
+    command = [TOP / "bench/ab", "--runs", 8, "--out", here.root / "full/out", "--", "load", "1000", "900"]
+    stderr = here.on_full_disk(command, 3, {"PATH": f"{here.bin}:{os.environ['PATH']}"})
+    assert "cannot be written" in stderr or "cannot be made" in stderr, stderr
+    assert fold.check_unit(here.out / "raw/here") is None and len(here.rows) == 16
+    here.untouched()
+
 
 def test_gain(here):
     stdout, stderr = here.compare("--runs", 6)
@@ -497,7 +217,7 @@ def test_interrupted_call_goes_on(here, number):
     process.send_signal(number)
     _, stderr = here.finish(process, -9 if number == signal.SIGKILL else 130)
     assert number == signal.SIGKILL or f"to continue: the same command with --out {here.out}" in stderr
-    wait_for(lambda: not any(map(alive, here.get("proc/pids").split())))
+    wait_for(here.all_gone)
     plan = here.get("out/plan")
     stats = {path: path.stat().st_mtime_ns for path in here.out.glob("raw/here/runs/*/sum")}
     assert len(stats) in (6, 7)
@@ -520,7 +240,7 @@ class Simulated(Here):
     def __init__(self, root):
         super().__init__(root)
         self.top = root / "checkout"
-        for name in ("bench/ab", "bench/ab-unit", "bench/collect/collect.sh", "bench/llc.awk", "scripts/lib.sh"):
+        for name in ("bench/ab", "bench/ab-unit", "bench/collect/collect.sh", "bench/collect/llc.awk", "scripts/lib.sh"):
             (self.top / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, self.top / name)
         shutil.copytree(TOP / "bench/ablib", self.top / "bench/ablib", ignore=shutil.ignore_patterns("__pycache__"))
@@ -655,7 +375,7 @@ def test_killed_and_continued(sim, victim):
         # Killed: GNU parallel tries none again; the others go on.
         _, stderr = sim.finish(process, 0)
         assert "failed; to try them again: the same command" in stderr
-    wait_for(lambda: not alive(machine))
+    wait_for(lambda: gone(machine))
     before = {path.name for path in sim.out.glob("raw/*.tar")}
     assert "pair-3.tar" not in before and "pair-1.tar" in before
     stdout, _ = sim.compare("--runs", 4, "--jobs", 1)
