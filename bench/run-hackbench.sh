@@ -1,443 +1,267 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 #
-# Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]]
-#                         [--pipe] [--threads] [--trace] [--trace-loops N] [--out DIR] [--here]
-#                         [--first N] [--only LABEL]
-#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [OPTION...]
+# Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]] [--pipe] [--threads]
+#                         [--trace] [--trace-loops N] [--timeout SECONDS] [--out DIR] [--here]
+#        run-hackbench.sh --machine SxCxT | --kernel A[,B] | --published [OPTION...]
 #        run-hackbench.sh --table DIR
 #
-# Runs hackbench with task stealing off and on, and prints what the scheduler did in each case.
+# Runs hackbench with task stealing off and on, and compares the two. bench/ab does the work; bench/ab --help explains the
+# table, the files in DIR and the exit status.
 #
-# It runs hackbench on this machine if the kernel has the STEAL scheduler feature. This needs root,
-# CONFIG_SCHEDSTATS, hackbench from rt-tests, and a POSIX sh and awk. To measure another machine, copy
-# this file, switch.sh, hackbench-table.awk and llc.awk to one directory there.
+# It runs hackbench on this machine if the kernel has the STEAL scheduler feature. If it has not, or with --machine or
+# --kernel, it simulates a machine.
 #
-# If the kernel has no STEAL, or with --machine or --kernel, it runs bench/in-sim, which simulates a
-# machine.
+# Without Python it only collects, and bench/ab makes the table elsewhere. To measure a machine in this way, copy this file
+# and the directory collect, which is beside it, to one directory there. This needs root, hackbench from rt-tests, and a POSIX
+# sh and awk.
 #
 #   --groups "G..."   numbers of groups, 40 tasks each (1 2 3 4 8)
-#   --loops N         messages from each sender to each receiver (100000; simulated: 1000)
-#   --runs N          runs of each side for each number of groups (5); 0 with --trace: only traces
-#   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler
-#                     features as in sched/features. All sides are compared with the first
-#                     (off=NO_STEAL,on=STEAL)
+#   --loops N         messages from each sender to each receiver (100000; simulated: 300)
+#   --runs N          pairs of runs, one of each side, for each number of groups (10)
+#   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler features as in
+#                     sched/features. All sides are compared with the first (off=NO_STEAL,on=STEAL)
 #   --pipe            send messages through pipes, not sockets (hackbench -p)
 #   --threads         use threads, not processes (hackbench -T)
-#   --trace           after these runs, run each side once more for each number of groups, with a trace of the scheduler;
-#                     bench/report draws the CPUs and the wasted idle time from the traces. Simulated
-#                     machines always do this, unless --trace-loops is 0
+#   --trace           after these runs, run each side once more for each number of groups, with a trace of the scheduler.
+#                     Simulated machines always do this, unless --trace-loops is 0
 #   --trace-loops N   messages in the traced runs (100)
-#   --out DIR         write the raw records to DIR/runs.raw and the traces to
-#                     DIR/trace-GROUPS-SIDE.txt (hackbench-DATE-TIME); runs that are in DIR already
-#                     are not repeated
+#   --timeout SECONDS kill a run, or a simulated machine, after this time
+#   --out DIR         the directory for the results (hackbench-DATE-TIME). To continue an interrupted call, repeat it with
+#                     the same DIR
 #   --here            use this machine or fail; never simulate one
-#   --table DIR       run nothing; print the tables from the records in DIR, or in a file
+#   --table DIR       run nothing; make the table and the page again from the results in DIR
 #
-# Only on this machine:
+# Only on simulated machines, see bench/ab --help:
 #
-#   --first N         number the runs of each side from N (1)
-#   --only LABEL      run only this one of the sides
+#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --append, --published
 #
-# Only on simulated machines, see bench/in-sim --help:
+# On this machine, the scheduler features, kernel.sched_schedstats and, with --trace, trace events change during the runs.
+# debugfs and tracefs are mounted if they are not. All of this is restored at the end, and after an interruption.
 #
-#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --append, --timeout
-#
-# On this machine the script changes the scheduler features, kernel.sched_schedstats and, with --trace,
-# trace events. It mounts debugfs and tracefs if they are not mounted. It restores all of this when it
-# ends or is interrupted.
-#
-# Exit status: 0; 1 error, or a run failed; 2 usage error; 3 the kernel lacks a feature, and no
-# simulated machine is possible (no checkout) or allowed (--here).
+# Exit status: of bench/ab. Without Python: 0; 1 error, or a run failed; 2 usage error; 3 the machine lacks something.
+
+LC_ALL=C
+export LC_ALL
+set -u
 
 prog=run-hackbench
 dir=$(dirname "$0")
-command_line="$0 $*"
-for f in switch.sh hackbench-table.awk llc.awk; do
-	[ -r "$dir/$f" ] || { echo "$prog: error: $dir/$f is missing; copy it beside $0" >&2; exit 1; }
-done
-# shellcheck source=bench/switch.sh
-. "$dir/switch.sh"
-idle_search=$debug/sched/idle_search
-schedstats=$proc/sys/kernel/sched_schedstats
+collect=$dir/collect/collect.sh
+# The variable is for the tests, which have their own files there.
+debug=${STEAL_SYS:-/sys}/kernel/debug
 
-groups='' loops='' runs='' out='' here='' table='' wanted='' trace='' trace_loops='' first='' only='' pipe='' threads=''
-machine='' kernel='' jobs='' quantum='' ips='' idle_exit='' append='' timeout=''
-here_only='' sim_only='' words=$#
-while [ $# -gt 0 ]; do
-	case $1 in
-	--groups|--loops|--runs|--out|--table|--features|--trace-loops|--first|--only|\
-	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--append|--timeout)
-		[ -n "${2:-}" ] || wrong "$1 needs a value"
-		case $1 in
-		--groups) groups=$(echo "$2" | tr , ' ') ;;
-		--loops) loops=$2 ;;
-		--runs) runs=$2 ;;
-		--out) out=$2 ;;
-		--table) table=$2 ;;
-		--features) wanted=$2 ;;
-		--trace-loops) trace_loops=$2 ;;
-		--first) first=$2 here_only=$1 ;;
-		--only) only=$2 here_only=$1 ;;
-		--machine) machine=$2 sim_only=$1 ;;
-		--kernel) kernel=$2 sim_only=$1 ;;
-		--jobs) jobs=$2 sim_only=$1 ;;
-		--quantum) quantum=$2 sim_only=$1 ;;
-		--ips) ips=$2 sim_only=$1 ;;
-		--idle-exit) idle_exit=$2 sim_only=$1 ;;
-		--append) append=$2 sim_only=$1 ;;
-		--timeout) timeout=$2 sim_only=$1 ;;
-		esac
-		shift 2 ;;
-	--here) here=1; shift ;;
-	--trace) trace=1; shift ;;
-	--pipe) pipe=-p; shift ;;
-	--threads) threads=-T; shift ;;
+say() { printf '%s: %s\n' "$prog" "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+wrong() { say "error: $*; see --help"; exit 2; }
+cannot() { say "error: $*"; exit 3; }
+
+# positive OPTION VALUE
+positive()
+{
+	case $2 in
+	''|*[!0-9]*|0*) wrong "$1: not a positive number: $2" ;;
+	esac
+}
+
+# The options become those of bench/ab: each is taken from the front and, translated, put at the end.
+groups='' loops=100000 runs=10 features=off=NO_STEAL,on=STEAL pipe='' threads='' trace='' trace_loops='' timeout='' out='' here=''
+table='' machine='' kernel='' published='' sim_only='' words=$# left=$#
+while [ "$left" -gt 0 ]; do
+	option=$1 value=
+	shift
+	left=$((left - 1))
+	case $option in
+	--groups|--loops|--runs|--features|--trace-loops|--timeout|--out|--table|\
+	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--append)
+		[ "$left" -gt 0 ] && value=$1
+		[ -n "$value" ] || wrong "$option needs a value"
+		shift
+		left=$((left - 1)) ;;
+	esac
+	case $option in
+	--loops|--runs|--timeout) positive "$option" "$value" ;;
+	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--append|--published) sim_only=$option ;;
+	esac
+	case $option in
+	--groups) groups=$(echo "$value" | tr , ' ') ;;
+	--loops) loops=$value ;;
+	--runs) runs=$value ;;
+	--features) features=$value ;;
+	--pipe) pipe=-pipe ;;
+	--threads) threads=-threads ;;
+	--trace) trace=1 ;;
+	--trace-loops) trace_loops=$value ;;
+	--timeout) timeout=$value ;;
+	--out) out=$value ;;
+	--here) here=1 ;;
+	--table) table=$value ;;
+	--machine) machine=$value ;;
+	--kernel) kernel=$value ;;
+	--published) published=1 ;;
+	--jobs|--quantum|--ips|--idle-exit|--append) ;;
 	--help) sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
-	*) wrong "unknown option: $1" ;;
+	*) wrong "unknown option: $option" ;;
+	esac
+	case $option in
+	--features) set -- "$@" --sides "$value" ;;
+	--groups|--pipe|--threads|--trace|--trace-loops|--here|--table) ;;
+	*) set -- "$@" "$option" ${value:+"$value"} ;;
 	esac
 done
-# 0 runs are all right if there are traces, and 0 messages in the traces if there are none.
-[ "$runs$trace" = 01 ] && check_runs='' || check_runs=$runs
-[ "$trace_loops$trace" = 0 ] && check_loops='' || check_loops=$trace_loops
-for n in $groups ${loops:+"$loops"} ${first:+"$first"} ${check_runs:+"$check_runs"} ${check_loops:+"$check_loops"}; do
-	case $n in
-	*[!0-9]*|0*) wrong "not a positive number: $n" ;;
-	esac
-done
-read_sides "${wanted:-off=NO_STEAL,on=STEAL}" "$only"
+
 if [ -n "$table" ]; then
-	[ "$words" -eq 2 ] || wrong "--table takes no other option"
-	[ ! -d "$table" ] || table=$table/runs.raw
-	[ -r "$table" ] || die "cannot read $table"
-	awk -v same="$same" -f "$dir/hackbench-table.awk" "$table"
-	exit
+	[ "$words" -eq 2 ] || wrong '--table takes no other option'
+	[ -x "$dir/ab" ] || cannot "$dir/ab: no such program; run bench/ab --render DIR in a checkout"
+	exec "$dir/ab" --render "$table"
 fi
 [ -z "$here" ] || [ -z "$sim_only" ] || wrong "--here and $sim_only exclude each other"
+load=hackbench$pipe$threads cases=
+for g in $groups; do
+	positive --groups "$g"
+	case ",$cases," in
+	*",$load-$g,"*) ;;
+	*) cases=$cases${cases:+,}$load-$g ;;
+	esac
+done
+sides='' named=''
+for s in $(echo "$features" | tr , ' '); do
+	label=${s%%=*} set=${s#*=}
+	case $label in
+	''|*[!A-Za-z0-9_.+-]*) wrong "not a side: $s (--features)" ;;
+	esac
+	case +$set+ in
+	*++*|*[!A-Za-z0-9_+]*) wrong "not a side: $s (--features)" ;;
+	esac
+	case " $sides" in
+	*" $label="*) wrong "two sides are called $label (--features)" ;;
+	esac
+	sides="$sides$label=$set " named="$named $(echo "$set" | tr + ' ')"
+done
+[ "${sides#* ?}" != "$sides" ] || wrong 'fewer than two sides (--features)'
 
-tmp='' running='' old_schedstats='' tracing='' old_buffer=''
-
-# trace_off: put everything of the tracing back
-trace_off()
+# lacks: why the features of the sides cannot be switched on this machine; nothing if they can
+lacks()
 {
-	[ -n "$old_buffer" ] || return
-	echo 0 >"$tracing/tracing_on"
-	for e in $events; do
-		echo 0 >"$tracing/events/sched/$e/enable"
-	done
-	echo "$old_buffer" >"$tracing/buffer_size_kb"
-	old_buffer=
-}
-
-# restore: put back whatever was changed; on every way out.
-restore()
-{
-	trace_off
-	if [ -n "$old_schedstats" ]; then
-		echo "$old_schedstats" >"$schedstats" ||
-			say "cannot restore: echo $old_schedstats >$schedstats"
-		old_schedstats=
+	[ -d "$debug" ] || { echo "$debug: no such directory, so this kernel has no scheduler features to switch"; return; }
+	[ -w "$debug" ] || { echo "$debug is not writable (not root?), so this script cannot see whether the kernel has STEAL"; return; }
+	mounted=
+	if [ ! -e "$debug/sched/features" ] && mount -t debugfs debugfs "$debug" 2>/dev/null; then
+		mounted=1
 	fi
-	put_back
-	[ -z "$tmp" ] || rm -rf "$tmp"
-	tmp=
-}
-
-# stop STATUS: a signal came. hackbench's main process ends its children when it is told to end;
-# whatever is left after that is killed here.
-stop()
-{
-	trap '' INT TERM HUP PIPE
-	[ -z "$running" ] || end_all $!
-	restore
-	if [ -n "${session:-}" ]; then
-		say "interrupted after $number of $total runs; for their table: $0 --table $out; to continue: the same command with --out $out"
-	fi
-	trap - EXIT
-	exit "$1"
-}
-trap restore EXIT
-trap 'stop 129' HUP
-trap 'stop 130' INT
-trap 'stop 141' PIPE
-trap 'stop 143' TERM
-
-# simulate REASON: run on a simulated machine, because this one cannot be used.
-simulate()
-{
-	restore
-	if [ -n "$here" ]; then
-		say "error: $1"
-		exit 3
-	fi
-	if [ ! -x "$dir/in-sim" ]; then
-		say "error: $1; run this on a kernel with the patches, or from a checkout, which simulates a machine"
-		exit 3
-	fi
-	[ -z "$here_only" ] || wrong "$here_only does not work on simulated machines ($1)"
-	say "$1; running on a simulated machine (--here prevents this)"
-	exec "$dir/in-sim" ${pipe:+--pipe} ${threads:+--threads} ${groups:+--groups "$groups"} ${loops:+--loops "$loops"} \
-		${runs:+--runs "$runs"} ${out:+--out "$out"} ${wanted:+--features "$wanted"} \
-		${trace_loops:+--trace-loops "$trace_loops"} ${machine:+--machine "$machine"} ${kernel:+--kernel "$kernel"} \
-		${jobs:+--jobs "$jobs"} ${quantum:+--quantum "$quantum"} ${ips:+--ips "$ips"} \
-		${idle_exit:+--idle-exit "$idle_exit"} ${append:+--append "$append"} ${timeout:+--timeout "$timeout"}
-}
-
-[ -z "$machine$kernel" ] || simulate "${machine:+--machine $machine }${kernel:+--kernel $kernel }given"
-find_features simulate
-[ -z "$sim_only" ] || wrong "$sim_only is for simulated machines only; name one with --machine"
-[ -z "$trace_loops" ] || [ -n "$trace" ] || wrong "--trace-loops needs --trace"
-
-[ -r "$proc/schedstat" ] || die "$proc/schedstat: no such file; the kernel needs CONFIG_SCHEDSTATS=y"
-version=$(sed -n 's/^version //p' "$proc/schedstat")
-case $version in
-15|16|17) ;;
-*) die "$proc/schedstat: version ${version:-unknown}; only 15, 16 and 17 are supported" ;;
-esac
-command -v hackbench >/dev/null || die "hackbench is not installed: apt-get install rt-tests"
-
-tmp=$(mktemp -d) || die "mktemp -d failed"
-# Other programs of this name take other arguments, and older ones ignore these.
-hackbench -g 1 -l 1 >"$tmp/out" 2>&1 </dev/null
-if ! grep -q 'with 1 groups' "$tmp/out" || ! grep -q '^Time: ' "$tmp/out"; then
-	sed 's/^/hackbench: /' "$tmp/out" >&2
-	die "$(command -v hackbench): 'hackbench -g 1 -l 1' does not work as in rt-tests; is it another program? apt-get install rt-tests"
-fi
-
-groups=${groups:-1 2 3 4 8} loops=${loops:-100000} runs=${runs:-5}
-trace_loops=${trace_loops:-100} first=${first:-1}
-out=${out:-hackbench-$(date +%Y%m%d-%H%M%S)}
-mkdir -p "$out" || die "cannot make the directory $out (--out)"
-raw=$out/runs.raw
-begin_raw "$raw"
-# The clock for %busy and %find, read beside the counters.
-find_clock
-
-# first FILE...: what the first of the files says, or -
-first()
-{
-	for f; do
-		[ -r "$f" ] && cat "$f" && return
-	done
-	echo -
-}
-
-# topology: a line for each CPU that schedstat lists. The LLC is the scheduler's if it tells
-# (sched_verbose), else the widest cache of those in sysfs.
-topology()
-{
-	grep -sH SD_SHARE_LLC "$debug"/sched/domains/cpu*/domain*/flags | cat - "$proc/schedstat" |
-		awk -f "$dir/llc.awk" >"$tmp/llc"
-	sed -n 's/^cpu\([0-9]*\) .*/\1/p' "$proc/schedstat" | while read -r c; do
-		d=$sys/devices/system/cpu/cpu$c
-		llc=- level=0
-		shared=$(sed -n "s/^cpu$c //p" "$tmp/llc")
-		for i in "$d"/cache/index*; do
-			l=$(first "$i/level")
-			[ "$l" != - ] && [ "$l" -gt "$level" ] && level=$l llc=$(first "$i/shared_cpu_list")
-		done
-		llc=${shared:-$llc}
-		node=-
-		for i in "$d"/node[0-9]*; do
-			[ -e "$i" ] && node=${i##*/node}
-		done
-		echo "cpu $c package $(first "$d/topology/physical_package_id")" \
-			"core $(first "$d/topology/core_id")" \
-			"threads $(first "$d/topology/core_cpus_list" "$d/topology/thread_siblings_list")" \
-			"llc $llc node $node"
+	line=$(cat "$debug/sched/features" 2>/dev/null)
+	[ -z "$mounted" ] || umount "$debug"
+	[ -n "$line" ] || { echo "$debug/sched/features: no such file, so this kernel has no scheduler features to switch"; return; }
+	for f in $named; do
+		case " $line " in
+		*" ${f#NO_} "*|*" NO_${f#NO_} "*) ;;
+		*) echo "$debug/sched/features: kernel $(uname -r) has no ${f#NO_}"; return ;;
+		esac
 	done
 }
 
-describe()
-{
-	topology >"$tmp/topology"
-	llcs=$(sed 's/.* llc \([^ ]*\) .*/\1/' "$tmp/topology" | sort -u | wc -l | tr -d ' ')
-	! grep -q 'llc -' "$tmp/topology" || llcs=unknown
-	hversion=$(hackbench --help 2>/dev/null | sed -n '/^hackbench V/{p;q;}')
-	package=$(dpkg-query -W -f 'rt-tests ${Version}' rt-tests 2>/dev/null)
-	echo "begin session $session"
-	describe_machine
-	echo "hackbench hackbench -g GROUPS -l $loops${pipe:+ $pipe}${threads:+ $threads}"
-	echo "hackbench_version ${package:-${hversion:-unknown}}"
-	echo "schedstats_before $was_schedstats"
-	echo "schedstat $version"
-	echo "cpus $(wc -l <"$tmp/topology" | tr -d ' ')"
-	echo "llcs $llcs"
-	sed 's/^/topology /' "$tmp/topology"
-	echo "end session"
-}
-
-# snapshot: of the counters. The clock is read between the two and the run, so that the time that
-# reading the counters takes is not the run's.
-snapshot()
-{
-	echo "online $(online)"
-	echo "features $(cat "$features")"
-	sed 's/^/schedstat /' "$proc/schedstat"
-	[ ! -r "$idle_search" ] || sed 's/^/idle_search /' "$idle_search"
-}
-
-# one GROUPS SIDE: a run and its record
-one()
-{
-	set_side "$2"
-	snapshot >"$tmp/before"
-	now
-	begin=$time_now
-	# In the background because a trap waits for what runs in the foreground.
-	running=1
-	hackbench -g "$1" -l "$loops" ${pipe:+"$pipe"} ${threads:+"$threads"} >"$tmp/out" 2>&1 </dev/null &
-	wait $!
-	status=$?
-	now
-	running=
-	snapshot >"$tmp/after"
-
-	time=$(sed -n 's/^Time: *\([0-9.]*\)$/\1/p' "$tmp/out")
-	valid=yes
-	if [ -z "$time" ]; then
-		valid='hackbench printed no time'
-	elif ! grep -q "with $1 groups" "$tmp/out"; then
-		valid="hackbench did not run $1 groups"
-	elif [ "$(grep '^online' "$tmp/before")" != "$(grep '^online' "$tmp/after")" ]; then
-		valid='the online CPUs changed'
-	elif [ "$(grep '^features' "$tmp/before")" != "$(grep '^features' "$tmp/after")" ]; then
-		valid='somebody changed the scheduler features'
-	fi
-	{
-		echo "begin run $session"
-		echo "number $((number + 1))"
-		echo "total $total"
-		echo "pair $pair"
-		echo "groups $1"
-		echo "side $2"
-		echo "command hackbench -g $1 -l $loops${pipe:+ $pipe}${threads:+ $threads}"
-		echo "date $(date -u +%Y-%m-%dT%H:%M:%SZ)"
-		echo "exit $status"
-		echo "time ${time:--}"
-		echo "valid $valid"
-		sed 's/^/output /' "$tmp/out"
-		echo "before clock $begin"
-		sed 's/^/before /' "$tmp/before"
-		echo "after clock $time_now"
-		sed 's/^/after /' "$tmp/after"
-		echo "end run"
-	} >"$tmp/record"
-	cat "$tmp/record" >>"$raw" || die "cannot append to $raw"
-
-	number=$((number + 1)) work=$((work + $1))
-	left=$((($(date +%s) - start) * (all_work - work) / work))
-	if [ $status -ne 0 ]; then
-		bad=$((bad + 1))
-		say "run $number/$total: $1 groups, $2: hackbench failed with status $status: $(tail -n 1 "$tmp/out")"
-	elif [ "$valid" != yes ]; then
-		bad=$((bad + 1))
-		say "run $number/$total: $1 groups, $2: not valid: $valid"
+why="${machine:+--machine $machine }${kernel:+--kernel $kernel }"
+why=${why:+${why}given}
+why=${why:-$(lacks)}
+if [ -n "$why" ]; then
+	[ -z "$here" ] || cannot "$why"
+	[ -x "$dir/ab" ] || cannot "$why; run this on a kernel with the patches, or in a checkout, which simulates a machine"
+	say "$why; running on a simulated machine (--here prevents this)"
+	if [ "$trace_loops" != 0 ] && [ -z "$published" ]; then
+		trace=1
 	else
-		say "run $number/$total: $1 groups, $2: $time s; about $left s left"
+		trace=
 	fi
-}
-
-events='sched_switch sched_wakeup sched_wakeup_new sched_migrate_task sched_process_exit'
-
-trace_on()
-{
-	for tracing in "$sys/kernel/tracing" "$debug/tracing"; do
-		[ ! -e "$tracing/tracing_on" ] || break
-	done
-	if [ ! -e "$tracing/tracing_on" ]; then
-		tracing=$sys/kernel/tracing
-		mount -t tracefs tracefs "$tracing" 2>/dev/null ||
-			die "$tracing: no tracefs; the kernel needs CONFIG_FTRACE and trace events for --trace"
-		mounted="$mounted $tracing"
-	fi
-	[ -e "$tracing/events/sched/sched_switch/enable" ] || die "$tracing: no scheduler trace events, for --trace"
-	for e in $events; do
-		[ "$(cat "$tracing/events/sched/$e/enable")" = 0 ] ||
-			die "$tracing/events/sched/$e is in use; --trace needs the trace for itself"
-	done
-	# with "(expanded: N)" while the buffer is still the small one of the boot
-	old_buffer=$(sed 's/.*expanded: \([0-9]*\).*/\1/' "$tracing/buffer_size_kb")
-	echo 0 >"$tracing/tracing_on"
-	echo 4096 >"$tracing/buffer_size_kb"
-	for e in $events; do
-		echo 1 >"$tracing/events/sched/$e/enable"
-	done
-}
-
-# traced GROUPS SIDE: a run with the trace points on; its times say nothing.
-traced()
-{
-	set_side "$2"
-	echo >"$tracing/trace"
-	echo 1 >"$tracing/tracing_on"
-	echo 'hackbench begins' >"$tracing/trace_marker"
-	running=1
-	hackbench -g "$1" -l "$trace_loops" ${pipe:+"$pipe"} ${threads:+"$threads"} >"$tmp/out" 2>&1 </dev/null &
-	wait $!
-	status=$?
-	running=
-	echo 'hackbench ends' >"$tracing/trace_marker"
-	echo 0 >"$tracing/tracing_on"
-	[ $status -eq 0 ] || die "traced run, $1 groups, $2: hackbench failed with status $status: $(tail -n 1 "$tmp/out")"
-	cat "$tracing/trace" >"$tmp/trace"
-	{
-		echo "#: session $session"
-		echo "#: groups $1"
-		echo "#: side $2"
-		echo "#: loops $trace_loops"
-		echo "#: cpus $(wc -l <"$tmp/topology" | tr -d ' ')"
-		echo "#: clock $(sed 's/.*\[\(.*\)\].*/\1/' "$tracing/trace_clock")"
-		sed -n 's/^.* \([0-9.]*\): tracing_mark_write: hackbench begins$/#: begin \1/p
-			s/^.* \([0-9.]*\): tracing_mark_write: hackbench ends$/#: end \1/p' "$tmp/trace"
-		echo "#: overruns $(cat "$tracing"/per_cpu/cpu*/stats |
-			awk '/^(overrun|commit overrun|dropped events):/ { n += $NF } END { print n + 0 }')"
-		cat "$tmp/trace"
-	} >"$out/.trace" || die "cannot write $out/.trace"
-	mv "$out/.trace" "$out/trace-$1-$2.txt" || die "cannot write $out/trace-$1-$2.txt"
-	rm "$tmp/trace"
-	say "traced run, $1 groups, $2: done"
-}
-
-was_schedstats=$(cat "$schedstats") || die "$schedstats: cannot be read"
-if [ "$was_schedstats" != 1 ]; then
-	old_schedstats=$was_schedstats
-	echo 1 >"$schedstats" || die "$schedstats: cannot be written"
-fi
-session=${STEAL_SESSION:-$(date -u +%Y%m%d-%H%M%S)-$$}
-describe >"$tmp/session"
-
-compare_sessions "$raw" "$tmp/session"
-find_done "$raw" groups
-
-# shellcheck disable=SC2317 # to_do calls them
-count() { total=$((total + 1)) all_work=$((all_work + $2)); }
-# shellcheck disable=SC2317
-run() { one "$2" "$3"; }
-
-number=0 work=0 bad=0 total=0 all_work=0
-# shellcheck disable=SC2086 # a list of numbers
-to_do count "$first" "$runs" "$only" $groups
-if [ "$runs" -eq 0 ]; then
-	:
-elif [ $total -gt 0 ]; then
-	cat "$tmp/session" >>"$raw" || die "cannot append to $raw"
-	say "$total runs; raw records go to $raw"
-	start=$(date +%s)
-	# shellcheck disable=SC2086
-	to_do run "$first" "$runs" "$only" $groups
+	[ -n "$machine" ] || set -- --machine 1x10x2 "$@"
 else
-	say "all runs are in $raw already"
+	[ -z "$sim_only" ] || wrong "$sim_only is for simulated machines only; name one with --machine"
+	[ -z "$trace_loops" ] || [ -n "$trace" ] || wrong '--trace-loops needs --trace'
 fi
 if [ -n "$trace" ]; then
-	trace_on
-	for g in $groups; do
-		for s in $sides; do
-			[ "${s%%=*}" = "${only:-${s%%=*}}" ] || continue
-			[ -e "$out/trace-$g-${s%%=*}.txt" ] || traced "$g" "${s%%=*}"
-		done
-	done
+	[ -z "$trace_loops" ] || positive --trace-loops "$trace_loops"
+	set -- "$@" --trace ${trace_loops:+--trace-loops "$trace_loops"}
 fi
-restore
-[ "$runs" -eq 0 ] || awk -v same="$same" -f "$dir/hackbench-table.awk" "$raw" || bad=$((bad + 1))
-[ $bad -eq 0 ] || die "$bad of $total runs failed or are not valid; see $raw"
+python=$(sed -n '1s/^#! *//p' "$dir/ab" 2>/dev/null)
+modules='numpy pandas scipy matplotlib jinja2'
+# shellcheck disable=SC2086  # words
+if [ -n "$why" ] || { [ -n "$python" ] && "$python" -c \
+	'import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))' $modules 2>/dev/null; }; then
+	exec "$dir/ab" --load "${cases:-$load}" "$@"
+fi
+
+# Without Python: the plan and the raw files, as bench/ab has them.
+[ -r "$collect" ] || die "$collect: no such file; copy the directory collect beside $0"
+if [ -z "$cases" ]; then
+	cases=$(sh "$collect" --list "$load" | sed -n "s/^levels /$load-/p" | sed "s/ /,$load-/g")
+fi
+made=
+[ -d "$out" ] || made=1
+out=${out:-hackbench-$(date +%Y%m%d-%H%M%S)}
+plan=$out/plan schedule=$out/.schedule
+[ -e "$plan" ] || [ -z "$(ls "$out" 2>/dev/null)" ] || wrong "$out: not empty, and not of a comparison; choose another --out"
+mkdir -p "$out" || die "$out: cannot be made (--out)"
+seed=$(sed -n 's/^order_seed //p' "$plan" 2>/dev/null)
+seed=${seed:-$(date +%s)}
+{
+	echo 'format 2'
+	echo "$cases" | tr , '\n' | sed 's/^/case /'
+	echo "kernel $(uname -r) $(uname -v)"
+	echo "sides $(echo "${sides% }" | tr ' ' ,)"
+	sh "$collect" --list "$load" | sed -n "s/^parse /metric:$load /p; s/^level_name /level_name:$load /p; s/^about /about:$load /p"
+	echo "loops $loops"
+	[ -z "$trace" ] || echo "trace_loops ${trace_loops:-100}"
+	echo "runs $runs"
+	echo "order_seed $seed"
+	echo 'machine here'
+	echo "project ${STEAL_PROJECT:-unknown}"
+} >"$out/.plan" || die "$out: cannot be written"
+if [ -e "$plan" ]; then
+	grep -v '^project ' "$plan" >"$out/.old"
+	grep -v '^project ' "$out/.plan" | cmp -s - "$out/.old" || differs=1
+	rm -f "$out/.plan" "$out/.old"
+	[ -z "${differs:-}" ] || wrong "$out: has runs of another comparison (see $plan); choose another --out"
+else
+	mv "$out/.plan" "$plan"
+fi
+# Long runs first. The sides of a pair are in random order, and of each two pairs the second has the order of the first reversed.
+echo "$cases" | tr , '\n' | sed 's/.*-//' | sort -rn | awk -v load="$load" -v runs="$runs" -v traced="$trace" -v seed="$seed" -v sides="$sides" '
+	{ level[NR] = $1 }
+	END {
+		srand(seed)
+		n = split(sides, side, " ")
+		for (pair = 1; pair <= runs + traced; pair++)
+			for (c = 1; c <= NR; c++) {
+				for (i = 1; i <= n && pair % 2; i++) {
+					j = 1 + int(i * rand())
+					order[c, i] = order[c, j]
+					order[c, j] = i
+				}
+				for (i = 1; i <= n; i++) {
+					split(side[order[c, pair % 2 ? i : n + 1 - i]], part, "=")
+					print load "-" level[c], (pair > runs ? 0 : pair), i, part[1], part[2]
+				}
+			}
+	}' >"$schedule" || die "$schedule: cannot be written"
+
+say "$(grep -c '' "$schedule") runs; their files go to $out"
+STEAL_PROJECT=${STEAL_PROJECT:-unknown} sh "$collect" --out "$out/raw/here" --schedule "$schedule" --loops "$loops" \
+	--trace-loops "${trace_loops:-100}" ${timeout:+--timeout "$timeout"} --say-runs &
+collector=$!
+trap 'kill "$collector"' HUP INT TERM
+wait "$collector"
+status=$?
+# A trap ends wait. The collector may take a moment to put all back.
+while kill -0 "$collector" 2>/dev/null; do
+	wait "$collector"
+	status=$?
+done
+rm -f "$schedule"
+case $status in
+0|1) say "to make the table, copy $out to a machine with a checkout, and there: bench/run-hackbench.sh --table $out" ;;
+2|3)
+	# Nothing was measured.
+	[ -d "$out/raw" ] || rm -f "$plan"
+	[ -z "$made" ] || rmdir "$out" 2>/dev/null ;;
+*) say "interrupted; to continue: the same command with --out $out" ;;
+esac
+exit "$status"

@@ -169,21 +169,27 @@ def test_killed_machine_leaves_no_process(sim_kernel, tmp_path, number):
 
 
 def test_collector_with_three_sides(machine, tmp_path):
-    """Each side has its features, those of other sides are as they were found, and all are put back."""
-    args = [word for name in ("run-hackbench.sh", "switch.sh", "hackbench-table.awk", "llc.awk")
-            for word in ("--add", TOP / "bench" / name)]
-    stdout, _ = machine("--topology", "1x2x1", *args, "--", "sh", "-c", """
+    """Each side has its features, those of other sides are as they were found, and all are put back. A traced run has a trace."""
+    loads = tmp_path / "loads.tar"
+    subprocess.run(["tar", "-cf", loads, "-C", TOP / "bench/collect", "loads"], check=True)
+    stdout, _ = machine("--topology", "1x2x1", "--add", TOP / "bench/collect/collect.sh", "--add", loads, "--", "sh", "-c", """
+        tar -xf /opt/loads.tar -C /opt
         cd /sys/kernel/debug/sched; tr ' ' '\\n' <features >/tmp/before
-        sh /opt/run-hackbench.sh --here --groups 1 --loops 5 --runs 2 --out /tmp/out \
-                --features none=NO_STEAL,two=STEAL+NEXT_BUDDY,STEAL || exit
-        tr ' ' '\\n' <features | diff - /tmp/before && echo restored; cat /tmp/out/runs.raw""")
-    found = re.findall(r"^side (\S+)\n(?:.*\n)*?before features (.*)$", stdout, re.M)
-    assert [side for side, _ in found] == ["none", "two", "STEAL", "STEAL", "two", "none"]
-    for side, features in found:
+        for s in '1 1 none NO_STEAL' '1 2 two STEAL+NEXT_BUDDY' '1 3 STEAL STEAL' '2 1 two STEAL+NEXT_BUDDY' '2 2 none NO_STEAL' '0 1 two STEAL'
+        do echo "hackbench-1 $s"; done >/tmp/schedule
+        sh /opt/collect.sh --out /tmp/out --schedule /tmp/schedule --loops 5 --trace-loops 5 || exit
+        tr ' ' '\\n' <features | diff - /tmp/before && echo restored
+        cat /sys/kernel/tracing/events/sched/sched_switch/enable /sys/kernel/tracing/tracing_on
+        cd /tmp/out/runs/hackbench-1; for run in *; do echo "run $run $(cat $run/valid $run/features | tr '\\n' ' ')"; done; head -n 5 0-two/trace
+        grep -c sched_switch: 0-two/trace""")
+    found = re.findall(r"^run \d-(\S+) yes (.*)$", stdout, re.M)
+    assert [side for side, _ in found] == ["two", "STEAL", "none", "two", "none", "two"], stdout
+    for side, features in found[1:]:
         assert ("STEAL" in features.split()) == (side != "none"), (side, features)
         assert ("NEXT_BUDDY" in features.split()) == (side == "two"), (side, features)
-    assert "restored\n" in stdout
-    assert len(re.findall("^ +1 +(none|two|STEAL) ", stdout, re.M)) == 3
+    assert re.search(r"^restored\n0\n1\n", stdout, re.M), stdout
+    head = re.search(r"^#: cpus 2\n#: clock local\n#: begin [0-9.]+\n#: end [0-9.]+\n#: overruns 0\n([0-9]+)$", stdout, re.M)
+    assert head and int(head[1]) > 100, stdout
 
 
 # sim/fidelity: whether time is right there
