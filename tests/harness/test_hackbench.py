@@ -110,7 +110,8 @@ def test_interrupted_and_continued(machine):
 
 def test_failed_run_and_three_sides(machine):
     machine.do(hackbench={"fail": 7})
-    _, stderr = machine.call("--groups", "1", "--runs", "1", "--out", machine.out, "--features", "a=NO_STEAL,two-b=STEAL+NEXT_BUDDY,STEAL", rc=1)
+    sides = "a=NO_STEAL,two-b=STEAL+NEXT_BUDDY,STEAL"
+    _, stderr = machine.call("--groups", "1", "--runs", "1", "--out", machine.out, "--features", sides, rc=1)
     assert "hackbench-1, pair 1, a: failed with status 7: cannot do it" in stderr
     assert "\nsides a=NO_STEAL,two-b=STEAL+NEXT_BUDDY,STEAL=STEAL\n" in machine.get("out/plan")
     assert machine.get("out/raw/here/runs/hackbench-1/1-two-b/schedule").split()[3:] == ["two-b", "STEAL+NEXT_BUDDY"]
