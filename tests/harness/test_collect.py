@@ -497,6 +497,7 @@ def test_trace_interrupted(each_shell, number):
         m.do()
         # one without traced runs puts everything back, too
         m.collect(both("hackbench-1"))
+        assert sorted(m.get("proc/traced-with").split()) == ["0"] * 5 + ["1", "1408"]
     assert m.tracing() == RESTORED
     m.untouched()
     m.do()
