@@ -29,8 +29,8 @@ PLACE = ".cache/sched-steal-ab"
 SIMULATOR = "bash tar flock perl rsync setpriv taskset gcc make cpio gzip awk qemu-system-aarch64".split()
 REAL = "sh tar awk".split()
 # What a unit of simulated machines needs of this repository.
-FILES = ("bench/ab-unit", "bench/ab-on-host", "bench/collect/*", "bench/collect/loads/*", "scripts/lib.sh", "scripts/boot", "scripts/splats",
-         "scripts/guest-image", "sim/machine", "sim/qemu/*", "sim/guest/*")
+FILES = ("bench/ab-unit", "bench/ab-on-host", "bench/collect/*", "bench/collect/loads/*", "scripts/lib.sh", "scripts/boot",
+         "scripts/splats", "scripts/guest-image", "sim/machine", "sim/qemu/*", "sim/guest/*")
 ASK = """
 missing=
 for c in %s; do
