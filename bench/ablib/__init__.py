@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The core of bench/ab: raw files -> fold -> runs.csv -> table, page and pictures.
 
-Data goes one way. Only fold reads DIR/raw. table and render read DIR/runs.csv and DIR/plan alone.
+Data goes one way. Only fold reads DIR/raw. table and render read DIR/plan, DIR/runs.csv and DIR/busy.csv alone.
 """
 
 from pathlib import Path
@@ -14,6 +14,6 @@ __all__ = ["AbError", "Verdict", "fold", "plan", "render", "stats", "table"]
 
 
 def render(directory: Path) -> Verdict:
-    """Writes table.txt, page.html and speedup.svg into the directory."""
+    """Writes table.txt, page.html and the pictures into the directory."""
     from . import page  # matplotlib takes a second to load
     return page.render(Path(directory))

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Folds the raw files of a comparison into DIR/runs.csv: a row for each run, also for failed ones.
+"""Folds the raw files of a comparison into DIR/runs.csv: a row for each run, also for failed ones. And the traces into DIR/busy.csv.
 
-runs.csv, format 1. Numbers have full precision. A cell is empty where the kernel or the program does not tell. The columns, in order:
+runs.csv, format 2. Numbers have full precision. A cell is empty where the kernel or the program does not tell. The columns, in order:
 
-    format          1
+    format          2
     host            the machine that ran it: `host` of the unit or of the plan, else `here`
     machine         SxCxT (sockets x cores x threads) of a simulated machine, or `here`
     boot            UNIT/BOOT_ID: what runs share that ran between one start of a machine and its end
     unit            what one start of the collector did
-    pair            number of the pair, from 1
+    load            name of the load, or `command`
+    level           how much of it: a number, or a multiple of the CPUs; empty for a load without levels
+    tasks           the level as a number
+    pair            number of the pair, from 1. 0: a traced run, whose times do not count
     position        position of the run in its pair, from 1
     side            label of the side
-    command         as a shell would read it
+    command         as a shell would read it; of a load, its name, its level and its amount of work
     seed            of the simulated machine
     exit            status of the command
     valid           yes, or the reason why the run does not count
     time_ns         ns of the clock around the command
     cpus            CPUs
-    metric:NAME     a metric of the plan, in the plan's unit; a column each
+    metric:NAME     a metric of the load, in the plan's unit; a column each
     busy_percent    %   share of the run's time in which a CPU ran tasks. It may exceed 100: the kernel counts the wait of a task that
                         is preempted on its way to sleep as running
     slice_ms        ms  average time slice
@@ -28,10 +31,18 @@ runs.csv, format 1. Numbers have full precision. A cell is empty where the kerne
     steal               tasks stolen
     across              wake-ups of a task onto a CPU of another NUMA node than the waker's (machines of several nodes)
     pulled              wake-ups whose search for a CPU began at the waker's, the task having run on another node (wake_affine())
+    wasted_percent      %   share of CPUs x time in which a CPU is idle while a task waits on a busy CPU of the same LLC
+    full_busy_percent   %   share of CPUs x time that is not idle between the last fork and the first exit
+    idle_mean_us        us  mean length of an idle period
     perf:EVENT      a counter of perf stat; a column each
 
 busy_percent to pulled are averages over the CPUs, from /proc/schedstat (versions 15 to 17) and sched/idle_search (version 1).
+wasted_percent to idle_mean_us are those of a traced run; traces.py explains them.
 plan says the unit and the direction of each metric.
+
+busy.csv has a line for each traced run and CPU, with the columns format load level side cpu llc (its first CPU) ns (length of the run) busy
+wasted. busy and wasted have a digit for each of the equal parts of the run: the share of it, in ninths, that the CPU was so. They are empty
+if the trace does not say what the CPU does.
 """
 
 import csv
@@ -43,12 +54,18 @@ import tarfile
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterable, Iterator, Optional, Sequence
 
-from .plan import FORMAT, AbError, Metric, Plan, read_plan, write_whole
+from . import traces
+from .plan import FORMAT, AbError, Case, Plan, read_plan, write_whole
 
-HEAD = ("format", "host", "machine", "boot", "unit", "pair", "position", "side", "command", "seed", "exit", "valid", "time_ns", "cpus")
+HEAD = ("format", "host", "machine", "boot", "unit", "load", "level", "tasks", "pair", "position", "side", "command", "seed", "exit",
+        "valid", "time_ns", "cpus")
 SCHEDSTAT = ("busy_percent", "slice_ms", "sched", "idle", "wake", "find_percent", "steal", "across", "pulled")
+TRACED = ("wasted_percent", "full_busy_percent", "idle_mean_us")
+BUSY = ("format", "load", "level", "side", "cpu", "llc", "ns", "busy", "wasted")
+# Cells of a run in busy.csv: at most so many for a CPU, and for all CPUs.
+CELLS, ALL_CELLS = 400, 16000
 
 # The nine fields of a cpu line of /proc/schedstat, counted from 0.
 SCHED_COUNT, SCHED_GOIDLE, TTWU_COUNT, RQ_CPU_TIME, PCOUNT = 2, 3, 4, 6, 8
@@ -69,7 +86,7 @@ def cksum(data: bytes) -> int:
 
 @dataclass
 class Unit:
-    """What one start of the collector wrote: by run directory, and of machine/, the files' contents by name."""
+    """What one start of the collector wrote: by CASE/PAIR-SIDE, and of machine/, the files' contents by name."""
 
     name: str
     path: Path
@@ -85,8 +102,8 @@ def add_file(unit: Unit, parts: tuple[str, ...], data: bytes) -> None:
     """A file of a unit by its path; what is neither of a whole run nor of machine/ is left out."""
     if len(parts) >= 2 and parts[0] == "machine":
         unit.machine["/".join(parts[1:])] = data
-    elif len(parts) == 3 and parts[0] == "runs" and not parts[1].startswith("."):
-        unit.runs.setdefault(parts[1], {})[parts[2]] = data
+    elif len(parts) == 4 and parts[0] == "runs" and not parts[2].startswith("."):
+        unit.runs.setdefault(f"{parts[1]}/{parts[2]}", {})[parts[3]] = data
 
 
 def read_archive(path: Path) -> Unit:
@@ -113,18 +130,18 @@ def read_archive(path: Path) -> Unit:
     return unit
 
 
-def read_directory(path: Path) -> Unit:
+def read_directory(path: Path, run: str = "*/*") -> Unit:
     unit = Unit(path.name, path)
-    for file in sorted(path.glob("machine/**/*")) + sorted(path.glob("runs/*/*")):
+    for file in sorted(path.glob("machine/*")) + sorted(path.glob(f"runs/{run}/*")):
         if file.is_file():
             add_file(unit, file.relative_to(path).parts, file.read_bytes())
     return unit
 
 
-def read_unit(path: Path) -> Unit:
-    """Raises ValueError, with a text, for one that is not whole."""
+def read_unit(path: Path, run: str = "*/*") -> Unit:
+    """All of it, or one run of a directory. Raises ValueError, with a text, for one that is not whole."""
     try:
-        unit = read_directory(path) if path.is_dir() else read_archive(path)
+        unit = read_directory(path, run) if path.is_dir() else read_archive(path)
     except OSError as error:
         raise ValueError(f"cannot read it: {error.strerror}") from error
     if not unit.runs:
@@ -206,13 +223,8 @@ def wrapped(difference: int) -> int:
 
 
 def nodes_of(topology: str) -> dict[int, str]:
-    """For each CPU its NUMA node, from the lines `cpu N ... node M`."""
-    nodes = {}
-    for line in topology.splitlines():
-        words = line.split()
-        if len(words) % 2 == 0 and words[:1] == ["cpu"] and words[1].isdigit():
-            nodes[int(words[1])] = dict(zip(words[2::2], words[3::2])).get("node", "0")
-    return nodes
+    """For each CPU its NUMA node."""
+    return {cpu: words.get("node", "0") for cpu, words in traces.topology_of(topology).items()}
 
 
 def schedstat_figures(files: dict[str, bytes], window: int, nodes: dict[int, str]) -> dict[str, float]:
@@ -289,34 +301,53 @@ def row_of(unit: Unit, name: str, plan: Plan) -> dict[str, object]:
     files = unit.runs[name]
     where = f"{unit.path}: runs/{name}"
     words = text_of(files, "schedule").split()
-    if len(words) < 3 or not words[0].isdigit() or not words[1].isdigit():
-        raise AbError(f"{where}/schedule: not PAIR POSITION SIDE FEATURES; delete {unit.path} and {AGAIN}")
-    pair, position, side = int(words[0]), int(words[1]), words[2]
-    if side not in plan.sides:
-        raise AbError(f"{where}: side '{side}' is none of {plan.path}; use another --out, or delete {unit.path} and {AGAIN}")
-    boot = text_of(files, "boot_id") or "unknown"
-
-    def machine(what: str) -> str:
-        """A file of machine/. If there are several boots, each has a directory there."""
-        return text_of(unit.machine, f"{boot}/{what}") or text_of(unit.machine, what)
-
+    if len(words) < 4 or not words[1].isdigit() or not words[2].isdigit() or name != f"{words[0]}/{words[1]}-{words[3]}":
+        raise AbError(f"{where}/schedule: not CASE PAIR POSITION SIDE FEATURES; delete {unit.path} and {AGAIN}")
+    case, pair, position, side = words[0], int(words[1]), int(words[2]), words[3]
+    for what, known, key in (("case", map(str, plan.cases), case), ("side", plan.sides, side)):
+        if key not in known:
+            raise AbError(f"{where}: {what} '{key}' is none of {plan.path}; use another --out, or delete {unit.path} and {AGAIN}")
+    case = Case.parse(case)
+    boot, topology = text_of(files, "boot_id") or "unknown", text_of(unit.machine, "topology")
     clocks = [text_of(files, what).strip() for what in ("began_ns", "ended_ns")]
     time = int(clocks[1]) - int(clocks[0]) if all(clock.isdigit() for clock in clocks) else None
     valid = one_line(text_of(files, "valid")) or "it does not say that it is valid"
     if valid == "yes" and (time is None or time <= 0):
         valid = "the clock did not advance"
-    row = {"format": FORMAT, "host": machine("host") or plan.get("host", "here"), "machine": plan.get("machine", "here"),
-           "boot": f"{unit.name}/{boot}", "unit": unit.name, "pair": pair, "position": position, "side": side,
-           "command": shlex.join(text_of(files, "command").splitlines()), "seed": plan.seed(pair),
+    command = text_of(files, "command").splitlines()
+    row = {"format": FORMAT, "host": text_of(unit.machine, "host") or plan.get("host", "here"), "machine": plan.get("machine", "here"),
+           "boot": f"{unit.name}/{boot}", "unit": unit.name, "load": case.load, "level": case.level, "tasks": text_of(files, "tasks").strip(),
+           "pair": pair, "position": position, "side": side,
+           "command": shlex.join(command) if case.load == "command" else " ".join(command), "seed": plan.seed(pair),
            "exit": text_of(files, "exit").strip() or "unknown", "valid": valid, "time_ns": time, "cpus": count_cpus(files)}
     output = "\n".join(text_of(files, what) for what in ("stdout", "stderr"))
-    row |= {metric.column: metric.value(output) for metric in plan.metrics if metric.name != "time"}
+    row |= {metric.column: metric.value(output) for metric in plan.metrics[case.load] if metric.name != "time"}
     try:
-        row |= schedstat_figures(files, time or 0, nodes_of(machine("topology")))
+        row |= schedstat_figures(files, time or 0, nodes_of(topology))
     except (ValueError, IndexError):
         pass  # a schedstat of another form: the cells stay empty
     row |= {f"perf:{event}": value for event, value in perf_counters(text_of(files, "perf-stat")).items()}
+    if pair == 0 and (row["exit"], valid) == ("0", "yes"):
+        try:
+            row |= traced_figures(files, topology)
+        except AbError as error:
+            row["valid"] = str(error)
     return row
+
+
+def traced_figures(files: dict[str, bytes], topology: str) -> dict[str, object]:
+    """The columns TRACED, and under `busy`, for each CPU the last columns of BUSY. Raises AbError for a trace that cannot be used."""
+    llcs = traces.llcs_of(topology)
+    trace = traces.analyse(io.TextIOWrapper(io.BytesIO(files.get("trace", b"")), errors="replace"), llcs)
+    cells = traces.raster(trace, max(50, min(CELLS, ALL_CELLS // sum(map(len, llcs)))))
+    owner = {cpu: members[0] for members in llcs for cpu in members}
+
+    def digits(shares: Iterable[float]) -> str:
+        return "".join(str(round(9 * min(1, max(0, share)))) for share in shares)
+
+    return {"wasted_percent": trace.wasted, "full_busy_percent": trace.full_busy, "idle_mean_us": trace.idle_mean_us,
+            "busy": [(cpu, owner[cpu], trace.end - trace.begin, *(("", "") if unknown[0] > 0.5 else (digits(busy), digits(wasted))))
+                     for cpu, busy, wasted, unknown in zip(owner, cells.busy, cells.wasted, cells.unknown)]}
 
 
 def unit_paths(directory: Path) -> Iterator[Path]:
@@ -326,47 +357,57 @@ def unit_paths(directory: Path) -> Iterator[Path]:
         if path.name.startswith("."):
             continue
         # A directory without a run has just begun.
-        if path.suffix == ".tar" or any(not run.name.startswith(".") for run in path.glob("runs/*")):
+        if path.suffix == ".tar" or any(not run.name.startswith(".") for run in path.glob("runs/*/*")):
             yield path
 
 
-# Rows that were made already, by all that they are made of: a table after each pair makes only the new rows. The sums tell files apart.
-known_rows: dict[tuple, dict[str, object]] = {}
+# Rows that were made already, by the file that tells them apart: a table after each pair reads and makes only what is new.
+known_rows: dict[tuple, list[dict[str, object]]] = {}
 
 
-def rows_of(path: Path, plan: Plan) -> list[dict[str, object]]:
-    try:
-        unit = read_unit(path)
-    except ValueError as error:
-        raise AbError(f"{path}: incomplete or damaged: {error}; {AGAIN}") from error
-    rows = []
-    for name in sorted(unit.runs):
-        key = (unit.path, name, unit.runs[name]["sum"], tuple(sorted(unit.machine.items())), repr(plan.lines))
+def rows_of(path: Path, plan: Plan) -> Iterator[dict[str, object]]:
+    """The rows of a unit: of an archive as a whole, of a directory run by run."""
+    for run in sorted(path.glob("runs/*/[!.]*")) if path.is_dir() else [path]:
+        stamp = run / "sum" if path.is_dir() else run
+        state = stamp.stat() if stamp.exists() else None
+        key = (run, state and (state.st_mtime_ns, state.st_size), repr(plan.lines))
         if key not in known_rows:
-            known_rows[key] = row_of(unit, name, plan)
-        rows.append(known_rows[key])
-    return rows
+            try:
+                unit = read_unit(path, str(run.relative_to(path / "runs")) if path.is_dir() else "")
+            except ValueError as error:
+                raise AbError(f"{path}: incomplete or damaged: {error}; {AGAIN}") from error
+            known_rows[key] = [row_of(unit, name, plan) for name in sorted(unit.runs)]
+        yield from known_rows[key]
 
 
 def fold(directory: Path) -> Path:
-    """Writes DIR/runs.csv from DIR/plan and DIR/raw, and returns its path."""
+    """Writes DIR/runs.csv, and DIR/busy.csv if there are traced runs, from DIR/plan and DIR/raw. Returns the path of runs.csv."""
     directory = Path(directory)
     plan = read_plan(directory)
-    rows: dict[tuple, dict[str, object]] = {}
+    known: dict[tuple, dict[str, object]] = {}
     for path in unit_paths(directory):
         for row in rows_of(path, plan):
-            key = row["host"], row["pair"], row["side"]
-            if key in rows:
-                raise AbError(f"{path}: pair {row['pair']}, side {row['side']} is also in unit {rows[key]['unit']}; "
-                              "delete one of the two units")
-            rows[key] = row
-    events = sorted({column for row in rows.values() for column in row if column.startswith("perf:")})
-    metrics = [metric.column for metric in plan.metrics if metric.name != "time"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*HEAD, *dict.fromkeys(metrics), *SCHEDSTAT, *events], restval="", lineterminator="\n")
-    writer.writeheader()
-    order = {label: number for number, label in enumerate(plan.labels)}
-    writer.writerows(sorted(rows.values(), key=lambda row: (row["host"], row["pair"], row["position"], order[row["side"]])))
+            key = row["host"], row["load"], row["level"], row["pair"], row["side"]
+            if key in known:
+                raise AbError(f"{path}: {Case(row['load'], row['level'])}, pair {row['pair']}, side {row['side']} is also in unit "
+                              f"{known[key]['unit']}; delete one of the two units")
+            known[key] = row
+    cases, sides = plan.cases, plan.labels
+    rows = sorted(known.values(), key=lambda row: (row["host"], cases.index(Case(row["load"], row["level"])), row["pair"], row["position"],
+                                                   sides.index(row["side"])))
+    events = sorted({column for row in rows for column in row if column.startswith("perf:")})
+    metrics = dict.fromkeys(metric.column for some in plan.metrics.values() for metric in some if metric.name != "time")
     path = directory / "runs.csv"
-    write_whole(path, text.getvalue().encode())
+    write_csv(path, [*HEAD, *metrics, *SCHEDSTAT, *TRACED, *events], rows)
+    traced = [row for row in rows if "busy" in row]
+    if traced:
+        write_csv(directory / "busy.csv", BUSY, (row | dict(zip(BUSY[4:], cpu)) for row in traced for cpu in row["busy"]))
     return path
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, object]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue().encode())

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 """DIR/plan: what a comparison is. bench/ab writes it before the first run, as lines `KEY VALUE`.
 
-    format 1
-    command COMMAND          as a shell would read it
+    format 2
+    case NAME                a line for each case, in order: LOAD or LOAD-LEVEL; or `command` alone
+    command COMMAND          as a shell would read it, for the case `command`
     sides A=FEATURE[+FEATURE...],B=...    the first side is the baseline
     kernels A=IMAGE,B=IMAGE  if the sides are kernels
-    metric SPEC              a line for each metric; the first decides
-    runs N                   planned pairs
+    metric:LOAD SPEC         a line for each metric of a load; the first is its main metric
+    level_name:LOAD TEXT     what the levels of a load count
+    about:LOAD TEXT          what the load is
+    loops N, scale N         how much work the loads do
+    trace_loops N            loops of the traced pairs (pair 0), if there are any
+    runs N                   planned pairs of each case
     seeds development        or published
     order_seed N             seed of the order of the sides
     hosts A,B                the hosts that are measured, if it is not this one
@@ -15,10 +20,10 @@
     gate GATE                1% or 1%,2ms; no line without a gate
     hash_kernel_A HASH       tells kernels apart
 
-SPEC is `time` or NAME=REGEX[,UNIT][,more|less] (less is better by default). Other keys are shown in the header and the page.
+A level is a number, or a multiple of the CPUs such as 0.5x. SPEC is `time` or NAME=REGEX[,UNIT][,more|less|same]: what is better (default:
+less); same: it must not change. Other keys are shown in the page.
 """
 
-import json
 import math
 import os
 import re
@@ -27,8 +32,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-FORMAT = "1"
+FORMAT = "2"
 SEEDS = {"development": 1000, "published": 1000000}
+LEVEL = r"[1-9][0-9]*|(?:0|[1-9][0-9]*)(?:[.][0-9]+)?x"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 UNIT = re.compile(r"[A-Za-z%µ][A-Za-z0-9%µ/_.^-]*")
 TIME_UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
@@ -45,33 +51,33 @@ class Metric:
     name: str
     regex: str = ""
     unit: str = ""
-    more: bool = False
+    better: str = "less"
 
     @classmethod
     def parse(cls, spec: str) -> "Metric":
-        """From `time` or NAME=REGEX[,UNIT][,more|less]."""
+        """From `time` or NAME=REGEX[,UNIT][,more|less|same]."""
         if spec in ("time", "time,less"):
             return cls("time", unit="ns")
         name, equals, regex = spec.partition("=")
         if not equals or not NAME.fullmatch(name) or name == "time":
-            raise AbError(f"metric '{spec}': not `time` or NAME=REGEX[,UNIT][,more|less]")
+            raise AbError(f"metric '{spec}': not `time` or NAME=REGEX[,UNIT][,more|less|same]")
         direction, unit = "less", ""
         # The regex ends at the first comma before which it is one with a group: (a{1,3}),s has the unit s.
         words = regex.split(",")
         cut = next((n for n in range(1, len(words)) if groups(",".join(words[:n]))), len(words))
         regex, rest = ",".join(words[:cut]), words[cut:]
-        if rest and rest[-1] in ("more", "less"):
+        if rest and rest[-1] in ("more", "less", "same"):
             direction = rest.pop()
         if rest and UNIT.fullmatch(rest[0]):
             unit = rest.pop(0)
         if rest:
-            raise AbError(f"metric '{spec}': '{','.join(rest)}' is neither a unit nor more or less; in REGEX, write a comma as [,]")
+            raise AbError(f"metric '{spec}': '{','.join(rest)}' is neither a unit nor more, less or same; in REGEX, write a comma as [,]")
         found = groups(regex)
         if found is None:
             raise AbError(f"metric '{spec}': '{regex}' is not a regular expression")
         if not found:
             raise AbError(f"metric '{spec}': '{regex}' has no group; put the number in parentheses: NAME='score: ([0-9.]+)'")
-        return cls(name, regex, unit, direction == "more")
+        return cls(name, regex, unit, direction)
 
     def value(self, text: str) -> Optional[float]:
         """The number in a run's output; None if there is none."""
@@ -81,6 +87,11 @@ class Metric:
         except (TypeError, ValueError):
             return None
         return number if math.isfinite(number) else None
+
+    @property
+    def more(self) -> bool:
+        """Is the ratio side/baseline? Of one that must not change, too: its figure is the change."""
+        return self.better != "less"
 
     @property
     def column(self) -> str:
@@ -130,15 +141,34 @@ class Gate:
         return f"{self.percent:g}%" + (f",{self.absolute:g}{self.unit}" if self.unit else "")
 
 
+@dataclass(frozen=True, order=True)
+class Case:
+    """A load, and how much of it; the level may be empty."""
+
+    load: str
+    level: str = ""
+
+    @classmethod
+    def parse(cls, name: str) -> "Case":
+        match = re.fullmatch(rf"([A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*?)(?:-({LEVEL}))?", name)
+        if not match:
+            raise AbError(f"case '{name}': not LOAD or LOAD-LEVEL")
+        return cls(match[1], match[2] or "")
+
+    def __str__(self) -> str:
+        return self.load + (f"-{self.level}" if self.level else "")
+
+
 @dataclass
 class Plan:
-    """A comparison. sides: label -> features ('' for none); kernels: label -> image."""
+    """A comparison. sides: label -> features ('' for none); kernels: label -> image; metrics: by load."""
 
     path: Path
     lines: dict[str, list[str]] = field(default_factory=dict)
     sides: dict[str, str] = field(default_factory=dict)
     kernels: dict[str, str] = field(default_factory=dict)
-    metrics: list[Metric] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+    metrics: dict[str, list[Metric]] = field(default_factory=dict)
     gate: Gate = Gate()
     runs: int = 0
 
@@ -163,9 +193,13 @@ class Plan:
         return [name for name in self.get("hosts").split(",") if name]
 
     @property
+    def loads(self) -> list[str]:
+        return list(dict.fromkeys(case.load for case in self.cases))
+
+    @property
     def planned(self) -> int:
-        """Pairs of all hosts."""
-        return self.runs * max(1, len(self.hosts))
+        """Pairs of all cases and hosts."""
+        return self.runs * len(self.cases) * max(1, len(self.hosts))
 
     def same_sides(self) -> list[str]:
         """The labels that are made of the same things as the baseline."""
@@ -212,14 +246,15 @@ def read_plan(directory: Path) -> Plan:
     plan.kernels = labelled(path, "kernels", ",".join(plan.lines.get("kernels", [])))
     plan.sides = labelled(path, "sides", ",".join(plan.lines.get("sides", []))) or dict.fromkeys(plan.kernels, "")
     plan.sides = {label: "" if what == "-" else what for label, what in plan.sides.items()}
-    specs = [spec for key in ("metric", "metrics") for value in plan.lines.get(key, [])
-             for spec in (json.loads(value) if value.startswith("[") else [value])] or ["time"]
     try:
-        plan.metrics = [Metric.parse(spec) for spec in specs]
+        plan.cases = [Case.parse(name) for name in plan.lines.get("case", [])]
+        plan.metrics = {load: [Metric.parse(spec) for spec in plan.lines.get(f"metric:{load}", ["time"])] for load in plan.loads}
         plan.gate = Gate.parse(plan.get("gate"))
         plan.runs = int(plan.get("runs", "0"))
     except (AbError, ValueError) as error:
         raise AbError(f"{path}: {error}; restore the file, or use another --out") from error
+    if not plan.cases or len(set(plan.cases)) < len(plan.cases) or ("command" in plan.loads and plan.cases != [Case("command")]):
+        raise AbError(f"{path}: no case, a case twice, or cases beside `command`; restore the file, or use another --out")
     if len(plan.sides) < 2:
         raise AbError(f"{path}: fewer than two sides; restore the file, or use another --out")
     if plan.get("seeds", "development") not in SEEDS:

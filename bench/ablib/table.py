@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a comparison shows, from DIR/runs.csv and DIR/plan alone, and the table of it.
+"""What a comparison shows, from DIR/runs.csv, DIR/busy.csv and DIR/plan alone, and the table of it.
 
 A pair is a run of each side. It counts if all of its runs ended with status 0 and are valid. For a metric it counts if each of its runs has
-a value above 0, too (the ratio needs one). Pairs that do not count are dropped and counted by side and reason.
+a value above 0, too (the ratio needs one). Pairs that do not count are dropped and counted by side and reason. Pair 0, the traced one, is in
+no comparison.
 """
 
 import csv
@@ -12,15 +13,17 @@ import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Iterable, Optional, Sequence
 
 import numpy
 import pandas
 
 from . import fold, stats
-from .plan import FORMAT, TIME_UNITS, AbError, Metric, Plan, read_plan, read_text
+from .plan import FORMAT, TIME_UNITS, AbError, Case, Metric, Plan, read_plan, read_text
 
 NOTHING, GATED = "no significant difference", "within the gate"
+# A metric that must not change may change by so many percent.
+SHARE = 1.0
 SIMULATED = (
     "These are simulated machines in virtual time: an instruction takes the same time everywhere, and nothing else takes time. Not "
     "modelled: caches and memory latency (a task that moves finds its data at no cost, in another NUMA node, too: this flatters "
@@ -28,25 +31,23 @@ SIMULATED = (
     "turbo and frequencies; depth of idle states; the hardware's cost of virtual interrupts; x86's idle CPUs that poll for work; "
     "superscalar execution. The figures say what the scheduler does. They do not say what a given machine will gain. See "
     "Documentation/simulation.rst.")
-# The columns of the second table: column of runs.csv, header, format, explanation.
-COUNTS = (("busy_percent", "busy %", "%.2f", 
-           "share of the time in which a CPU ran tasks (may exceed 100: the kernel counts some waits as running)"),
-          ("slice_ms", "slice ms", "%.3f", "average time slice"), ("sched", "sched", "%.0f", "calls of schedule()"),
-          ("idle", "idle", "%.0f", "of these, how many found nothing to run"), ("wake", "wake", "%.0f", "wake-ups"),
-          ("find_percent", "find %", "%.3f", "share of the time in the newly idle balance and in stealing"),
-          ("steal", "steal", "%.1f", "tasks stolen"), ("across", "across", "%.1f", "wake-ups onto another NUMA node than the waker's"),
-          ("pulled", "pulled", "%.1f", "wake-ups that wake_affine() sent to the waker's node"))
-COUNTS_TITLE = "what the scheduler did, averaged over the CPUs; medians of the runs"
-
-
-HOSTS_TITLE = "heterogeneity: how much the hosts differ"
-HOSTS_LEGEND = ("Q: Cochran's Q; a small p says that the hosts differ by more than chance. I^2: the share of the spread of the estimates "
-                "that is not chance within hosts. Spread of hosts: the standard deviation between hosts (DerSimonian and Laird)")
+# The columns of the second table: column of runs.csv, header, format, explanation. Those without "always" stand there if a run has them.
+COUNTS = (
+    ("busy_percent", "busy %", "%.2f", "always", "share of the time in which a CPU ran tasks (may exceed 100: the kernel counts some waits)"),
+    ("slice_ms", "slice ms", "%.3f", "always", "average time slice"), ("sched", "sched", "%.0f", "always", "calls of schedule()"),
+    ("idle", "idle", "%.0f", "always", "of these, how many found nothing to run"), ("wake", "wake", "%.0f", "always", "wake-ups"),
+    ("find_percent", "find %", "%.3f", "always", "share of the time in the newly idle balance and in stealing"),
+    ("steal", "steal", "%.1f", "always", "tasks stolen"),
+    ("across", "across", "%.1f", "", "wake-ups onto another NUMA node than the waker's"),
+    ("pulled", "pulled", "%.1f", "", "wake-ups that wake_affine() sent to the waker's node"),
+    ("wasted_percent", "wasted %", "%.2f", "", "share of the time in which a CPU is idle while a task waits in its LLC (traced run)"),
+    ("full_busy_percent", "full busy %", "%.2f", "", "share of the time not idle from the last fork to the first exit (traced run)"),
+    ("idle_mean_us", "idle us", "%.1f", "", "mean length of an idle period (traced run)"))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """loss: a significant loss in the deciding metric. cannot: why nothing can be said, or empty."""
+    """loss: a significant loss. cannot: the cases of which nothing can be said and why, or empty."""
 
     loss: bool
     cannot: str
@@ -55,8 +56,9 @@ class Verdict:
 
 @dataclass
 class Row:
-    """A metric and a side against the baseline: the values of the pairs that count, and what comes of them."""
+    """A case, a metric and a side against the baseline: the values of the pairs that count, and what comes of them."""
 
+    case: Case
     metric: Metric
     side: str
     base: list[float]
@@ -95,28 +97,48 @@ class Row:
         return (stats.percent(found.low), stats.percent(found.high)) if found else None
 
 
+@dataclass(frozen=True)
+class Head:
+    """A column: its name, what it is, and whether it has words."""
+
+    name: str
+    what: str = ""
+    left: bool = False
+
+
+@dataclass
+class Grid:
+    """A table; legend: what is to be known about it."""
+
+    title: str
+    heads: list[Head]
+    lines: list[list[str]]
+    legend: str = ""
+
+    @property
+    def text(self) -> list[str]:
+        """Its lines, aligned."""
+        lines = [[head.name for head in self.heads], *self.lines]
+        widths = [max(map(len, column)) for column in zip(*lines)]
+        return ["  ".join(cell.ljust(width) if head.left else cell.rjust(width)
+                          for cell, width, head in zip(line, widths, self.heads)).rstrip() for line in lines]
+
+
 @dataclass
 class Summary:
     """A comparison with all that is shown of it."""
 
     plan: Plan
     runs: pandas.DataFrame
-    whole: list[tuple]
+    # The runs of the pairs that count, and the traced runs that do.
+    whole: pandas.DataFrame
+    traced: pandas.DataFrame
+    busy: pandas.DataFrame
+    complete: int
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    complete: int = 0
-    cannot: str = ""
-    # By label and metric column, the values of runs in pairs that count for this metric.
-    values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-
-    @property
-    def deciding(self) -> Metric:
-        return self.plan.metrics[0]
-
-    @property
-    def decided(self) -> list[Row]:
-        """The rows of the metric that decides."""
-        return [row for row in self.rows if row.metric == self.deciding]
+    # By case, why nothing can be said of it.
+    cannot: dict[Case, str] = field(default_factory=dict)
 
     @property
     def shown_rows(self) -> list[Row]:
@@ -124,9 +146,27 @@ class Summary:
         return [shown for row in self.rows for shown in (*row.of_hosts, row)]
 
     @property
+    def main_rows(self) -> list[Row]:
+        """The rows of the main metric of each load."""
+        return [row for row in self.rows if row.metric == self.plan.metrics[row.case.load][0]]
+
+    @property
+    def nothing(self) -> list[str]:
+        """The cases of which nothing can be said, and why."""
+        why: dict[str, list[str]] = {}
+        for case, reason in self.cannot.items():
+            why.setdefault(reason, []).append(str(case))
+        return [(f"{', '.join(cases)}: " if len(self.plan.cases) > 1 else "") + reason for reason, cases in why.items()]
+
+    @property
     def sentences(self) -> list[str]:
-        """The result, a sentence a side."""
-        return [f"No result: {self.cannot}."] if self.cannot else [sentence(self.plan, row) for row in self.decided]
+        """The result: a sentence a side, one for each loss, and one for what has no result."""
+        plan, of_one = self.plan, len(self.plan.cases) == 1
+        rows = [row for row in self.rows if row.case not in self.cannot]
+        said = [sentence(plan, row) for row in rows if of_one and row in self.main_rows]
+        said += [] if of_one else [counting(plan, label, rows) for label in plan.labels[1:] if any(row.found for row in rows)]
+        said += [sentence(plan, row) for row in rows if row.verdict in ("LOSS", "DIFF") and not (of_one and row in self.main_rows)]
+        return said + [f"No result{' for' if not of_one else ':'} {text}." for text in self.nothing]
 
     @property
     def early(self) -> str:
@@ -144,41 +184,54 @@ class Summary:
 
     @property
     def verdict(self) -> Verdict:
-        return Verdict(not self.cannot and any(row.verdict == "LOSS" for row in self.decided), self.cannot, " ".join(self.sentences))
+        lost = any(row.verdict in ("LOSS", "DIFF") for row in self.rows if row.case not in self.cannot)
+        return Verdict(lost, "; ".join(self.nothing), " ".join(self.sentences))
+
+    @property
+    def grids(self) -> list[Grid]:
+        """The tables, the first of which is the main one."""
+        return [main_grid(self), *filter(None, (host_grid(self), count_grid(self), perf_grid(self)))]
 
 
-def read_runs(directory: Path) -> pandas.DataFrame:
-    """DIR/runs.csv: numbers where its columns are numbers, else text."""
-    path = Path(directory) / "runs.csv"
+def read_csv(path: Path, columns: Sequence[str], numbers: Sequence[str]) -> pandas.DataFrame:
+    """A file of fold's: numbers in the columns NUMBERS and those of metrics and counters, else text."""
     way_out = "delete it and run the same bench/ab command again: it is made from the raw files"
     lines = list(csv.reader(read_text(path, "run bench/ab first").splitlines()))
-    columns = lines[0] if lines else []
+    found = lines[0] if lines else []
     wrong = next((line[0] for line in lines[1:] if line[:1] != [FORMAT]), None)
-    if columns[:1] != ["format"] or wrong is not None:
-        raise AbError(f"{path}: not a runs.csv of format {FORMAT}" + (f" (format '{wrong}')" if wrong is not None else "") + f"; {way_out}")
-    missing = [column for column in (*fold.HEAD, *fold.SCHEDSTAT) if column not in columns]
-    if missing or any(len(line) != len(columns) for line in lines[1:]):
+    if found[:1] != ["format"] or wrong is not None:
+        raise AbError(f"{path}: not a {path.name} of format {FORMAT}" + (f" (format '{wrong}')" if wrong is not None else "") + f"; {way_out}")
+    missing = [column for column in columns if column not in found]
+    if missing or any(len(line) != len(found) for line in lines[1:]):
         raise AbError(f"{path}: " + (f"no column {missing[0]}" if missing else "a line is incomplete") + f"; {way_out}")
-    frame = pandas.DataFrame(lines[1:], columns=columns, dtype=object)
+    frame = pandas.DataFrame(lines[1:], columns=found, dtype=object)
     try:
-        for column in columns:
-            if column in ("pair", "position", "time_ns", "cpus", *fold.SCHEDSTAT) or column.startswith(("metric:", "perf:")):
+        for column in found:
+            if column in numbers or column.startswith(("metric:", "perf:")):
                 frame[column] = pandas.to_numeric(frame[column].where(frame[column] != "", None)).astype(float)
     except ValueError as error:
         raise AbError(f"{path}: column {column}: {error}; {way_out}") from error
+    frame["case"] = [Case(load, level) for load, level in zip(frame["load"], frame["level"])]
     return frame
 
 
-def failure(run: pandas.Series) -> str:
-    """Why a run does not count; empty if it does."""
-    if run["exit"] != "0":
-        return f"exit {run['exit']}" + (" (timeout)" if run["exit"] == "124" else "")
-    return "" if run["valid"] == "yes" else run["valid"]
+def read_runs(directory: Path, plan: Plan) -> pandas.DataFrame:
+    """DIR/runs.csv, with a column `case`, and a column `why` that says why a run does not count (empty: it does)."""
+    path = directory / "runs.csv"
+    runs = read_csv(path, [*fold.HEAD, *fold.SCHEDSTAT, *fold.TRACED],
+                    ["tasks", "pair", "position", "time_ns", "cpus", *fold.SCHEDSTAT, *fold.TRACED])
+    for what, known in (("side", plan.labels), ("case", plan.cases)):
+        strangers = [key for key in runs[what] if key not in known]
+        if strangers:
+            raise AbError(f"{path}: {what} '{strangers[0]}' is none of {plan.path}; delete runs.csv and run the same bench/ab command again")
+    runs["why"] = ["" if (status, valid) == ("0", "yes") else valid if status == "0" else
+                   f"exit {status}" + (" (timeout)" if status == "124" else "") for status, valid in zip(runs["exit"], runs["valid"])]
+    return runs
 
 
 def counted(reasons: Counter) -> str:
     """on: 2 x exit 1; off: 1 x ..."""
-    return "; ".join(f"{side}: {count} x {reason}" for (side, reason), count in sorted(reasons.items()))
+    return "; ".join(f"{whose}: {count} x {reason}" for (whose, reason), count in sorted(reasons.items()))
 
 
 def plural(count: int, what: str) -> str:
@@ -190,37 +243,35 @@ def no_metric(metric: Metric) -> str:
     return f"no {metric.name} in the output"
 
 
-def metric_values(summary: Summary, metric: Metric, keys: list[tuple],
-                  by_pair: dict[tuple, dict[str, pandas.Series]]) -> tuple[dict[str, list[float]], Counter]:
-    """By side the values of a metric in the pairs of KEYS that count for it, and why other pairs do not."""
-    values: dict[str, list[float]] = {label: [] for label in summary.plan.labels}
-    reasons: Counter = Counter()
-    for key in keys:
-        found = {label: run.get(metric.column, math.nan) for label, run in by_pair[key].items()}
-        lacking = {label: no_metric(metric) if math.isnan(value) else f"{metric.name} is not above 0"
-                   for label, value in found.items() if not value > 0}
-        reasons.update(lacking.items())
-        if not lacking:
-            for label, value in found.items():
-                values[label].append(value)
-    return values, reasons
+def metric_values(plan: Plan, whole: pandas.DataFrame, metric: Metric) -> tuple[dict[str, list[float]], Counter]:
+    """By side the values of a metric in the pairs of WHOLE, one case's, that count for it, and why other pairs do not."""
+    if not len(whole):
+        return {label: [] for label in plan.labels}, Counter()
+    table = whole.pivot(index=["host", "pair"], columns="side", values=metric.column)[plan.labels]
+    reasons = Counter((label, no_metric(metric) if math.isnan(value) else f"{metric.name} is not above 0")
+                      for label in plan.labels for value in table[label] if not value > 0)
+    table = table[(table > 0).all(axis=1)]
+    return {label: table[label].tolist() for label in plan.labels}, reasons
 
 
-def cannot(summary: Summary, failed: Counter, reasons: Counter) -> str:
-    """Why the comparison says nothing; empty if it says something."""
-    runs, metric = summary.runs, summary.deciding
-    for label in summary.plan.labels:
-        of_side = Counter({reason: count for (side, reason), count in failed.items() if side == label})
-        if of_side and sum(of_side.values()) == (runs["side"] == label).sum():
-            return f"every run of side {label} failed ({', '.join(of_side)}); see its stderr in {summary.plan.path.parent / 'raw'}"
-    never = [label for label in summary.plan.labels if summary.whole and reasons[label, no_metric(metric)] == len(summary.whole)]
+def cannot(summary: Summary, case: Case, reasons: Counter) -> str:
+    """Why the comparison says nothing of a case; empty if it says something. REASONS are of its main metric."""
+    plan, metric = summary.plan, summary.plan.metrics[case.load][0]
+    runs = summary.runs[(summary.runs["case"] == case) & (summary.runs["pair"] > 0)]
+    for label in plan.labels:
+        of_side = runs[runs["side"] == label]["why"]
+        if len(of_side) and all(of_side):
+            return f"every run of side {label} failed ({', '.join(dict.fromkeys(of_side))}); see its stderr in {plan.path.parent / 'raw'}"
+    pairs = (summary.whole["case"] == case).sum() // len(plan.labels)
+    never = [label for label in plan.labels if pairs and reasons[label, no_metric(metric)] == pairs]
     if never:
         return (f"the output of {' and '.join(never)} never has the metric {metric.name}: no number matches '{metric.regex}'; "
                 "correct --metric")
-    pairs = max((row.pairs for row in summary.rows if row.metric == metric), default=0)
+    rows = [row for row in summary.main_rows if row.case == case]
+    pairs = max(row.pairs for row in rows)
     if pairs < 2:
         return f"{plural(pairs, 'complete pair')}, and a comparison needs 2"
-    if len(summary.plan.hosts) > 1 and not any(row.found for row in summary.rows if row.metric == metric):
+    if not any(row.found for row in rows):
         return "fewer than two hosts have two complete pairs, and the estimate for all hosts needs two"
     return ""
 
@@ -228,44 +279,81 @@ def cannot(summary: Summary, failed: Counter, reasons: Counter) -> str:
 def decide(plan: Plan, row: Row) -> str:
     """GAIN, LOSS, or what it is instead."""
     interval, gate = row.found.interval, plan.gate
+    share = max(SHARE, gate.percent)
+    if row.metric.better == "same" and row.bounds and -share <= row.bounds[0] and row.bounds[1] <= share:
+        return "same"
     if row.q >= stats.ALPHA or not interval or interval.low <= 0 <= interval.high:
         return NOTHING
+    if row.metric.better == "same":
+        return "DIFF" if abs(row.better) > share else NOTHING
     bound = gate.bound(row.metric)
     if abs(row.better) <= gate.percent or (bound is not None and row.apart <= bound):
         return GATED
     return "GAIN" if row.found.estimate > 0 else "LOSS"
 
 
+def case_name(plan: Plan, case: Case) -> str:
+    """What a sentence and a picture call it."""
+    return str(case) if len(plan.loads) > 1 or not case.level else f"{case.level} {level_name(plan)}"
+
+
+def row_name(plan: Plan, row: Row) -> str:
+    """What a sentence and a picture call a row of several cases or metrics."""
+    case = case_name(plan, row.case)
+    return f"{row.metric.name} of {case}" if len(plan.metrics[row.case.load]) > 1 else case
+
+
+def counting(plan: Plan, side: str, rows: Sequence[Row]) -> str:
+    """What comes of a side in several cases, in a sentence."""
+    found = [row for row in rows if row.side == side and row.found]
+    count = Counter(row.verdict for row in found)
+    said = [f"GAIN in {count['GAIN']} of {plural(len(found), 'row')}" if count["GAIN"] else f"no GAIN in {plural(len(found), 'row')}",
+            f"LOSS in {count['LOSS']}" if count["LOSS"] else "no LOSS", *[f"DIFF in {count['DIFF']}"] * bool(count["DIFF"])]
+    ordered = sorted((row for row in found if row.metric.better != "same"), key=lambda row: row.better)
+    ends = [f"{show_percent(row.better)} ({row_name(plan, row)})" for row in (ordered[:1] + ordered[-1:])]
+    return f"{side} against {plan.labels[0]}: {', '.join(said)}" + (f"; from {ends[0]} to {ends[1]}" if ends else "") + "."
+
+
 def sentence(plan: Plan, row: Row) -> str:
     """What comes of a row, in a sentence."""
     base, better = plan.labels[0], row.better
-    interval = "" if not row.bounds else "95 % interval {} to {}, ".format(*map(show_percent, row.bounds))
+    what = row.metric.name + (f" of {row.case}" if len(plan.cases) > 1 else "")
     if not row.found:
-        return f"No result for {row.side} in {row.metric.name}: fewer than two hosts have two complete pairs."
+        return f"No result for {row.side} in {what}: fewer than two hosts have two complete pairs."
+    interval = "" if not row.bounds else "95 % interval {} to {}, ".format(*map(show_percent, row.bounds))
     chance = f"p {show_p(row.found.p)}" + (f", q {show_p(row.q)}" if row.q != row.found.p else "")
     seen = f"{interval}{chance}, {plural(row.pairs, 'pair')}" + (f" on {row.combination.hosts} hosts" if row.of_hosts else "")
     how_much = show_percent(abs(better)).lstrip("+")
-    direction = f"{row.side} is {how_much} {'better' if better > 0 else 'worse'} than {base} in {row.metric.name}"
+    direction = f"{row.side} is {how_much} {'better' if better > 0 else 'worse'} than {base} in {what}"
+    if row.metric.better == "same" and row.verdict != NOTHING:
+        return f"{row.verdict}: {what} changes by {show_percent(better)} from {base} to {row.side} ({seen})."
     if row.verdict in ("GAIN", "LOSS"):
         return f"{row.verdict}: {direction} ({seen})."
     if row.verdict == GATED:
         return f"No significant difference beyond the gate of {plan.gate}: {direction} ({seen})."
     few = "" if row.of_hosts or stats.smallest_p(row.pairs) < stats.ALPHA else \
         f" {plural(row.pairs, 'pair')} cannot show a significant difference."
-    return f"No significant difference between {base} and {row.side} in {row.metric.name}: {show_percent(better)} ({seen}).{few}"
+    return f"No significant difference between {base} and {row.side} in {what}: {show_percent(better)} ({seen}).{few}"
 
 
-def footnotes(summary: Summary, failed: Counter, dropped: int, incomplete: int, reasons: dict[str, Counter]) -> list[str]:
-    """What is to be known about the figures."""
-    plan, rows = summary.plan, [row for row in summary.rows if row.pairs]
+def footnotes(summary: Summary, incomplete: int, reasons: dict[str, Counter]) -> list[str]:
+    """What is to be known about the figures. REASONS: why runs are dropped, by metric."""
+    plan, rows, runs = summary.plan, [row for row in summary.rows if row.pairs], summary.runs
     notes = []
-    if failed:
-        notes.append(f"dropped: {plural(dropped, 'pair')} with a failed or invalid run ({counted(failed)})")
+
+    def whose(case: Case, side: str) -> str:
+        return f"{case}, {side}" if len(plan.cases) > 1 else side
+
+    failed = runs[(runs["why"] != "") & (runs["pair"] > 0)]
+    if len(failed):
+        dropped = len(failed[["host", "case", "pair"]].drop_duplicates())
+        why = Counter((whose(case, side), why) for case, side, why in zip(failed["case"], failed["side"], failed["why"]))
+        notes.append(f"dropped: {plural(dropped, 'pair')} with a failed or invalid run ({counted(why)})")
     if incomplete:
         notes.append(f"not complete: {plural(incomplete, 'pair')} without the run of a side")
-    for name, counts in reasons.items():
-        if counts:
-            notes.append(f"dropped for {name}: {counted(counts)}")
+    notes += [f"dropped for {name}: {counted(counts)}" for name, counts in reasons.items() if counts]
+    bad = runs[(runs["why"] != "") & (runs["pair"] == 0)]
+    notes += [f"traced run not used: {whose(case, side)}: {why}" for case, side, why in zip(bad["case"], bad["side"], bad["why"])]
     pairs = min((row.pairs for row in rows), default=0)
     floor = stats.smallest_p(pairs)
     if len(plan.hosts) > 1:
@@ -280,57 +368,46 @@ def footnotes(summary: Summary, failed: Counter, dropped: int, incomplete: int, 
     elif rows and floor * len(rows) >= stats.ALPHA:
         notes.append(f"{plural(pairs, 'pair')} cannot have a p below {floor:.3g}: with {len(rows)} rows, a difference in one row alone "
                      f"cannot be significant; use --runs {1 + math.ceil(math.log2(len(rows) / stats.ALPHA) + 1e-9)} or more")
-    whole = summary.runs[[key in set(summary.whole) for key in zip(summary.runs["host"], summary.runs["pair"])]]
-    boots = whole.groupby("boot")["pair"].nunique() if len(whole) else pandas.Series(dtype=int)
-    if (boots > 1).any():
-        notes.append(f"{plural(len(summary.whole), 'pair')} ran in {plural(len(boots), 'boot')}. Runs of one boot are not independent "
-                     f"samples of machines: the intervals and p {'of a host ' if len(plan.hosts) > 1 else ''}are about "
-                     f"{'this boot' if len(boots) == 1 else 'these boots'}")
-    for metric in plan.metrics:
-        if plan.gate.unit and plan.gate.bound(metric) is None:
-            notes.append(f"the gate's bound of {plan.gate.absolute:g}{plan.gate.unit} does not apply to {metric.name} "
-                         f"({metric.unit or 'no unit'})")
+    shared = summary.whole.drop_duplicates(["host", "case", "pair", "boot"])
+    if len(shared) and shared["boot"].duplicated().any():
+        boots, number = shared["boot"].nunique(), len(shared.drop_duplicates(["host", "case", "pair"]))
+        notes.append(f"{plural(number, 'pair')} ran in {plural(boots, 'boot')}. Runs of one boot are not independent samples of machines: "
+                     f"the intervals and p {'of a host ' if len(plan.hosts) > 1 else ''}are about {'this boot' if boots == 1 else 'these boots'}")
+    metrics = list(dict.fromkeys(row.metric for row in summary.rows))
+    notes += [f"the gate's bound of {plan.gate.absolute:g}{plan.gate.unit} does not apply to {metric.name} ({metric.unit or 'no unit'})"
+              for metric in metrics if plan.gate.unit and plan.gate.bound(metric) is None]
     coverage = sorted({f"{100 * row.comparison.interval.coverage:.1f}" for row in summary.shown_rows
                        if row.comparison and row.comparison.interval})
     notes.append("better %: Hodges-Lehmann estimate of the ratios within pairs; a loss is negative. p: exact signed-rank test. "
                  "q: p after Benjamini-Hochberg over the rows. GAIN and LOSS: q below 0.05"
                  + (f", and beyond the gate of {plan.gate}" if str(plan.gate) != "none" else "")
                  + (f". Exact coverage of the intervals: {', '.join(coverage)} %" if coverage else ""))
+    if any(metric.better == "same" for metric in metrics):
+        share = f"{max(SHARE, plan.gate.percent):g} %"
+        notes.append(f"of what must stay the same, better % is the change. DIFF: q below 0.05, and the change is more than {share}. same: the "
+                     f"whole interval is within {share}")
+    if any(case.level.endswith("x") for case in plan.cases):
+        notes.append("a level such as 2x: tasks for each CPU")
     return notes
 
 
-def rows_of(plan: Plan, metric: Metric, values: dict[str, list[float]], host: str = "") -> list[Row]:
-    """The rows of a metric, a side each."""
-    return [Row(metric, label, values[plan.labels[0]], values[label], host=host) for label in plan.labels[1:]]
-
-
-def summarise(directory: Path) -> Summary:
-    """Reads DIR/plan and DIR/runs.csv, and compares."""
-    plan = read_plan(directory)
-    runs = read_runs(directory)
-    by_pair: dict[tuple, dict[str, pandas.Series]] = {}
-    for _, run in runs.iterrows():
-        by_pair.setdefault((run["host"], run["pair"]), {})[run["side"]] = run
-    complete = {key for key, sides in by_pair.items() if set(sides) == set(plan.labels)}
-    strangers = sorted(set(runs["side"]) - set(plan.labels))
-    if strangers:
-        raise AbError(f"{Path(directory) / 'runs.csv'}: side '{strangers[0]}' is none of {plan.path}; delete runs.csv and run the same "
-                      "bench/ab command again")
-    failed = Counter((side, failure(run)) for sides in by_pair.values() for side, run in sides.items() if failure(run))
-    dropped = {key for key, sides in by_pair.items() if any(map(failure, sides.values()))}
-    whole = [key for key in by_pair if key in complete - dropped]
-    summary = Summary(plan, runs, whole, complete=len(complete))
-    reasons = {}
-    for metric in plan.metrics:
-        values, reasons[metric.name] = metric_values(summary, metric, whole, by_pair)
-        for label, numbers in values.items():
-            summary.values[label, metric.column] = numbers
-        rows = rows_of(plan, metric, values)
-        for host in plan.hosts if len(plan.hosts) > 1 else []:
-            of_host, _ = metric_values(summary, metric, [key for key in whole if key[0] == host], by_pair)
-            for row, part in zip(rows, rows_of(plan, metric, of_host, host)):
-                row.of_hosts.append(part)
-        summary.rows += rows
+def compare(summary: Summary) -> dict[str, Counter]:
+    """Makes the rows. Returns why runs do not count for a metric, by its name."""
+    plan, several = summary.plan, len(summary.plan.cases) > 1
+    reasons: dict[str, Counter] = {}
+    of_main: dict[Case, Counter] = {}
+    for case in plan.cases:
+        whole = summary.whole[summary.whole["case"] == case]
+        for metric in plan.metrics[case.load]:
+            values, why = metric_values(plan, whole, metric)
+            of_main.setdefault(case, why)
+            reasons.setdefault(metric.name, Counter()).update(
+                {(f"{case}, {label}" if several else label, reason): count for (label, reason), count in why.items()})
+            of_hosts = {host: metric_values(plan, whole[whole["host"] == host], metric)[0] for host in plan.hosts if len(plan.hosts) > 1}
+            base = plan.labels[0]
+            summary.rows += [Row(case, metric, label, values[base], values[label], of_hosts=[
+                Row(case, metric, label, of_host[base], of_host[label], host=host) for host, of_host in of_hosts.items()])
+                for label in plan.labels[1:]]
     for row in summary.rows:
         for part in row.of_hosts or [row]:
             if part.pairs:
@@ -342,8 +419,25 @@ def summarise(directory: Path) -> Summary:
     for row, q in zip(measured, stats.benjamini_hochberg([row.found.p for row in measured])):
         row.q = q
         row.verdict = decide(plan, row)
-    summary.cannot = cannot(summary, failed, reasons[summary.deciding.name])
-    summary.notes = footnotes(summary, failed, len(dropped), len(by_pair.keys() - complete - dropped), reasons)
+    summary.cannot = {case: why for case in plan.cases for why in [cannot(summary, case, of_main[case])] if why}
+    return reasons
+
+
+def summarise(directory: Path) -> Summary:
+    """Reads DIR/plan, DIR/runs.csv and DIR/busy.csv, and compares."""
+    directory = Path(directory)
+    plan = read_plan(directory)
+    runs = read_runs(directory, plan)
+    busy = directory / "busy.csv"
+    raster = read_csv(busy, fold.BUSY, ("cpu", "llc", "ns")) if busy.exists() else pandas.DataFrame(columns=["case", "side"])
+    measured = runs[runs["pair"] > 0]
+    pairs = measured.groupby(["host", "case", "pair"])
+    complete = pairs["side"].transform("size") == len(plan.labels)
+    good = pairs["why"].transform("max") == ""
+    summary = Summary(plan, runs, measured[complete & good], runs[(runs["pair"] == 0) & (runs["why"] == "")], raster,
+                      complete=int(complete.sum()) // len(plan.labels))
+    incomplete = measured[~complete & good].drop_duplicates(["host", "case", "pair"])
+    summary.notes = footnotes(summary, len(incomplete), compare(summary))
     return summary
 
 
@@ -372,80 +466,100 @@ def shown_unit(metric: Metric, values: Sequence[float]) -> tuple[str, float]:
     return unit, TIME_UNITS[unit]
 
 
-def columns(plan: Plan) -> list[str]:
-    """The headers of the table."""
-    base, *others = plan.labels
-    return ["metric", "unit", *([] if len(plan.hosts) < 2 else ["host"]), *([] if len(others) == 1 else ["side"]), f"{base} median",
-            f"{others[0] if len(others) == 1 else 'side'} median", "better %", "95% interval %", "p", "q", "verdict", "pairs"]
+def level_name(plan: Plan) -> str:
+    """What the levels count, if they count the same in all loads."""
+    names = {plan.get(f"level_name:{case.load}", "level") for case in plan.cases if case.level}
+    return names.pop() if len(names) == 1 else "level"
+
+
+def name_heads(plan: Plan) -> list[Head]:
+    """The first columns of a table: what tells the cases apart."""
+    return [*[Head("load", left=True)] * (len(plan.loads) > 1), *[Head(level_name(plan))] * any(case.level for case in plan.cases)]
+
+
+def name_cells(plan: Plan, case: Case) -> list[str]:
+    return [*[case.load] * (len(plan.loads) > 1), *[case.level or "-"] * any(case.level for case in plan.cases)]
+
+
+def metric_text(metric: Metric) -> str:
+    return f"{metric.name} ({'must not change' if metric.better == 'same' else f'{metric.better} is better'})"
+
+
+def has_metric_column(plan: Plan) -> bool:
+    """Has the table a column for metrics? With one metric, the header names it."""
+    return len({metric.name for some in plan.metrics.values() for metric in some}) > 1 or not name_heads(plan)
+
+
+def main_grid(summary: Summary) -> Grid:
+    """The comparisons."""
+    plan, (base, *others) = summary.plan, summary.plan.labels
+    median = "of the runs that count"
+    heads = [*name_heads(plan), *[Head("metric", left=True)] * has_metric_column(plan), Head("unit", left=True),
+             *[Head("host", left=True)] * (len(plan.hosts) > 1), *[Head("side", left=True)] * (len(others) > 1),
+             Head(f"{base} median", median), Head(f"{others[0] if len(others) == 1 else 'side'} median", median),
+             Head("better %", f"against {base}; below 0: worse"), Head("95% interval %", "of better %"), Head("p", "signed-rank test"),
+             Head("q", "p, corrected for all rows"), Head("verdict", "q below 0.05?", left=True), Head("pairs", "that count")]
+    return Grid("comparison", heads, [cells(plan, row) for row in summary.shown_rows])
 
 
 def cells(plan: Plan, row: Row) -> list[str]:
-    """A row of the table, as in columns()."""
+    """A row of the main table."""
     unit, divisor = shown_unit(row.metric, row.base)
-    arrow = f"{row.metric.name} ({'more' if row.metric.more else 'less'} is better)"
-    side = [row.host or "all"] * (len(plan.hosts) > 1) + [row.side] * (len(plan.labels) > 2)
+    first = [*name_cells(plan, row.case), *[metric_text(row.metric)] * has_metric_column(plan), unit,
+             *[row.host or "all"] * (len(plan.hosts) > 1), *[row.side] * (len(plan.labels) > 2)]
     if not row.found:
-        return [arrow, unit, *side, "-", "-", "-", "-", "-", "-", "-", str(row.pairs)]
+        return [*first, "-", "-", "-", "-", "-", "-", "-", str(row.pairs)]
     # Hosts may differ in speed: the median of all of them says nothing.
     medians = ["-", "-"] if row.of_hosts else [show_number(float(numpy.median(values)) / divisor) for values in (row.base, row.values)]
     interval = "{:+.2f} to {:+.2f}".format(*row.bounds) if row.bounds else "-"
-    return [arrow, unit, *side, *medians, f"{row.better:+.2f}", interval, show_p(row.found.p), "-" if row.q is None else show_p(row.q),
-            row.verdict, str(row.pairs)]
+    return [*first, *medians, f"{row.better:+.2f}", interval, show_p(row.found.p), "-" if row.q is None else show_p(row.q), row.verdict,
+            str(row.pairs)]
 
 
-def host_table(summary: Summary) -> list[list[str]]:
-    """How much hosts differ, with headers; empty for one host."""
-    rows = [row for row in summary.rows if row.combination]
-    side = len(summary.plan.labels) > 2
-    return [["metric", *["side"] * side, "hosts", "Q", "p of Q", "I^2 %", "spread of hosts %"],
-            *([row.metric.name, *[row.side] * side, str(made.hosts), f"{made.q:.2f}", show_p(made.q_p), f"{100 * made.i2:.0f}",
-               f"{stats.percent(math.sqrt(made.tau2)):.2f}"] for row in rows for made in [row.combination])] if rows else []
+def host_grid(summary: Summary) -> Optional[Grid]:
+    """How much hosts differ; none for one host."""
+    plan, side = summary.plan, len(summary.plan.labels) > 2
+    lines = [[*name_cells(plan, row.case), row.metric.name, *[row.side] * side, str(made.hosts), f"{made.q:.2f}", show_p(made.q_p),
+              f"{100 * made.i2:.0f}", f"{stats.percent(math.sqrt(made.tau2)):.2f}"]
+             for row in summary.rows if row.combination for made in [row.combination]]
+    heads = [*name_heads(plan), Head("metric", left=True), *[Head("side", left=True)] * side, Head("hosts"), Head("Q", "Cochran's"),
+             Head("p of Q", "small: hosts differ"), Head("I^2 %", "not chance within hosts"), Head("spread of hosts %", "standard deviation")]
+    return Grid("heterogeneity: how much the hosts differ", heads, lines,
+                "Q: Cochran's Q; a small p says that the hosts differ by more than chance. I^2: the share of the spread of the estimates "
+                "that is not chance within hosts. Spread of hosts: the standard deviation between hosts (DerSimonian and Laird)") \
+        if lines else None
 
 
-def median(values: pandas.Series) -> float:
-    """Of those that are there; NaN if there is none."""
-    values = values.dropna()
-    return float(numpy.median(values)) if len(values) else math.nan
+def count_grid(summary: Summary) -> Optional[Grid]:
+    """Medians by case and side of what the scheduler did; none if no kernel told."""
+    plan = summary.plan
+    frame = pandas.concat([summary.whole, summary.traced])
+    told = [entry for entry in COUNTS if frame[entry[0]].notna().any()]
+    if not told:
+        return None
+    shown = [entry for entry in COUNTS if entry in told or entry[3]]
+    # A traced run has no say in the other figures.
+    frame.loc[frame["pair"] == 0, list(fold.SCHEDSTAT)] = math.nan
+    medians = frame.groupby(["case", "side"])[[entry[0] for entry in shown]].median()
+    lines = [[*name_cells(plan, case), label, *("-" if math.isnan(value) else entry[2] % value
+                                                for entry, value in zip(shown, medians.loc[(case, label)]))]
+             for case in plan.cases for label in plan.labels if (case, label) in medians.index]
+    return Grid("what the scheduler did, averaged over the CPUs; medians of the runs",
+                [*name_heads(plan), Head("side", left=True), *(Head(name, what) for _, name, _, _, what in shown)], lines,
+                ". ".join(f"{name}: {what}" for _, name, _, _, what in shown) + ". -: the kernel does not tell")
 
 
-def whole_runs(summary: Summary, label: str) -> pandas.DataFrame:
-    """The runs of a side in pairs that count."""
-    keys = set(summary.whole)
-    return summary.runs[[side == label and (host, pair) in keys
-                         for side, host, pair in zip(summary.runs["side"], summary.runs["host"], summary.runs["pair"])]]
-
-
-def shown_counts(summary: Summary) -> list[tuple[str, str, str, str]]:
-    """The entries of COUNTS that the second table has; those about NUMA nodes only where there are any."""
-    told = [entry for entry in COUNTS if summary.runs[entry[0]].notna().any()]
-    return [entry for entry in COUNTS if entry in told or entry[0] not in ("across", "pulled")] if told else []
-
-
-def counts_legend(summary: Summary) -> str:
-    """Explains the columns of the second table."""
-    return ". ".join(f"{name}: {what}" for _, name, _, what in shown_counts(summary)) + ". -: the kernel does not tell"
-
-
-def count_table(summary: Summary) -> list[list[str]]:
-    """The second table, with its headers: medians by side of what the scheduler did. Empty if no kernel told."""
-    shown = shown_counts(summary)
-    if not shown or not summary.whole:
-        return []
-    body = []
-    for label in summary.plan.labels:
-        medians = [median(whole_runs(summary, label)[column]) for column, *_ in shown]
-        body.append([label, *("-" if math.isnan(middle) else form % middle for middle, (_, _, form, _) in zip(medians, shown))])
-    return [["side", *(name for _, name, *_ in shown)], *body]
-
-
-def perf_table(summary: Summary) -> list[list[str]]:
-    """Medians by side of perf stat's counters, with headers; empty without perf stat."""
+def perf_grid(summary: Summary) -> Optional[Grid]:
+    """Medians by case and side of perf stat's counters; none without perf stat."""
+    plan = summary.plan
     events = [column for column in summary.runs.columns if column.startswith("perf:")]
-    if not events or not summary.whole:
-        return []
-    medians = {label: whole_runs(summary, label)[events].agg(median) for label in summary.plan.labels}
-    return [["perf stat event", *(f"{label} median" for label in summary.plan.labels)],
-            *([event[5:], *(show_number(medians[label][event]) for label in summary.plan.labels)] for event in events)]
+    if not events or not len(summary.whole):
+        return None
+    medians = summary.whole.groupby(["case", "side"])[events].median()
+    lines = [[*name_cells(plan, case), event[5:], *(show_number(medians[event].get((case, label), math.nan)) for label in plan.labels)]
+             for case in plan.cases for event in events]
+    return Grid("counters of perf stat", [*name_heads(plan), Head("perf stat event", left=True),
+                                          *(Head(f"{label} median") for label in plan.labels)], lines)
 
 
 def side_text(plan: Plan, label: str) -> str:
@@ -461,13 +575,18 @@ def header(summary: Summary) -> list[tuple[str, str]]:
     cpus = sorted({int(count) for count in runs["cpus"].dropna()})
     machine = f"{plan.get('machine')}, simulated" if plan.simulated else \
         f"{', '.join(plan.hosts)} (no simulation)" if plan.hosts else "this machine (no simulation)"
-    lines = [("command", plan.get("command")),
-             ("machine", machine + (f", {', '.join(map(str, cpus))} CPUs" if cpus else ""))]
+    lines = [(load, plan.get("command") if load == "command" else plan.get(f"about:{load}", "a load of bench/collect/loads"))
+             for load in plan.loads]
+    work = [f"{key.replace('_', ' ')} {plan.get(key)}" for key in ("loops", "scale", "trace_loops") if plan.get(key)]
+    lines += [("work", ", ".join(work))] if work else []
+    lines += [] if has_metric_column(plan) else [("metric", metric_text(plan.metrics[plan.loads[0]][0]))]
+    lines.append(("machine", machine + (f", {', '.join(map(str, cpus))} CPUs" if cpus else "")))
     kernel = plan.get("kernel") or plan.get("uname") or plan.get("release")
     lines += [("kernel", kernel)] if kernel else []
+    each = " for each case" * (len(plan.cases) > 1) + " on each host" * (len(plan.hosts) > 1)
     lines += [("sides", ", ".join(side_text(plan, label) for label in plan.labels)),
-              ("pairs", f"{plan.runs} planned{' on each host' if len(plan.hosts) > 1 else ''}, {summary.complete} measured, "
-                        f"{len(summary.whole)} used"),
+              ("pairs", f"{plan.runs} planned{each}, {summary.complete} measured, "
+                        f"{len(summary.whole) // len(plan.labels)} used"),
               ("gate", str(plan.gate))]
     if plan.simulated:
         lines.append(("seeds", f"{plan.get('seeds', 'development')}, {plan.seed(1)} to {plan.seed(max(1, plan.runs))}"))
@@ -476,54 +595,40 @@ def header(summary: Summary) -> list[tuple[str, str]]:
 
 def repeat_command(plan: Plan) -> str:
     """The command that does the comparison again."""
-    words = ["bench/ab"]
+    words, command = ["bench/ab"], "command" in plan.loads
     if plan.simulated:
         words += ["--machine", plan.get("machine"), "--seeds", plan.get("seeds", "development")]
     words += ["--hosts", "FILE"] if plan.hosts else []
+    words += [] if command else ["--load", ",".join(map(str, plan.cases))]
     words += ["--runs", str(plan.runs)]
-    for metric in plan.metrics:
-        if len(plan.metrics) > 1 or metric.name != "time":
-            spec = "time" if metric.name == "time" else f"{metric.name}={metric.regex}" + (f",{metric.unit}" if metric.unit else "")
-            words += ["--metric", spec + (",more" if metric.more else "")]
+    specs = plan.lines.get("metric:command", ["time"])
+    words += [word for spec in specs for word in ("--metric", spec)] if specs != ["time"] else []
     features = ",".join(f"{label}={what}" for label, what in plan.sides.items())
     words += ["--sides", features] if all(plan.sides.values()) else []
     words += ["--kernel", ",".join(f"{label}={image}" for label, image in plan.kernels.items())] if plan.kernels else []
     words += ["--kernel", plan.get("kernel")] if plan.simulated and plan.get("kernel", "patched") != "patched" else []
     words += ["--gate", str(plan.gate)] if str(plan.gate) != "none" else []
-    for key, option in (("quantum_ns", "--quantum"), ("append", "--append"), ("add", "--add"), ("also", "--also"),
-                        ("timeout", "--timeout")):
+    words += ["--trace"] if plan.get("trace_loops") else []
+    for key in ("loops", "scale", "trace_loops", "quantum_ns", "ips", "idle_exit_ns", "append", "add", "also", "timeout"):
         for value in plan.lines.get(key, []):
             # The hash of a program stands behind its name.
-            words += [option, value.split()[0] if key == "add" else value] if value else []
+            words += ["--" + key.removesuffix("_ns").replace("_", "-"), value.split()[0] if key == "add" else value] if value else []
     words += ["--perf-stat"] if plan.get("perf_stat", "no") in ("1", "yes") else []
-    return f"{shlex.join(words)} -- {plan.get('command')}"
-
-
-def aligned(lines: list[list[str]], left: Sequence[str]) -> list[str]:
-    """Lines of a table; the columns that LEFT names are aligned to the left."""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return ["  ".join(cell.ljust(width) if name in left else cell.rjust(width)
-                      for cell, width, name in zip(line, widths, lines[0])).rstrip() for line in lines]
+    return shlex.join(words) + (f" -- {plan.get('command')}" if command else "")
 
 
 def text(summary: Summary) -> str:
     """The table as text."""
-    plan = summary.plan
     lines = [line for line in (summary.same, *summary.sentences, summary.early) if line] + [""]
     width = max(len(key) for key, _ in header(summary))
     lines += [f"{key.ljust(width)}  {value}" for key, value in header(summary)] + [""]
-    lines += aligned([columns(plan), *(cells(plan, row) for row in summary.shown_rows)], ("metric", "unit", "host", "side", "verdict"))
-    counts, perf, differ = count_table(summary), perf_table(summary), host_table(summary)
-    if differ:
-        lines += ["", HOSTS_TITLE + ":", *aligned(differ, ("metric", "side"))]
-    if counts:
-        lines += ["", COUNTS_TITLE + ":", *aligned(counts, ("side",))]
-    if perf:
-        lines += ["", *aligned(perf, ("perf stat event",))]
-    notes = [note + "." for note in [*summary.notes, *([HOSTS_LEGEND] if differ else []), *([counts_legend(summary)] if counts else [])]]
-    notes += [SIMULATED] if plan.simulated else []
+    main, *others = summary.grids
+    lines += main.text
+    for grid in others:
+        lines += ["", grid.title + ":", *grid.text]
     lines.append("")
-    for note in notes:
+    notes: Iterable[str] = [note + "." for note in (*summary.notes, *(grid.legend for grid in others)) if note]
+    for note in [*notes, *[SIMULATED] * summary.plan.simulated]:
         lines += textwrap.wrap(note, 140, initial_indent="* ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 

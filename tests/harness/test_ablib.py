@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
 import ablib  # noqa: E402
 from ablib import fold, stats  # noqa: E402
-from ablib.plan import Gate, Metric, read_plan  # noqa: E402
+from ablib.plan import Case, Gate, Metric, read_plan  # noqa: E402
 
 SIDES = "off=NO_STEAL,on=STEAL"
 # A user would see a warning of numpy or pandas.
@@ -32,18 +32,22 @@ pytestmark = pytest.mark.filterwarnings("error")
 class Raw:
     """A comparison's directory, with a plan and raw files made up by the test."""
 
-    def __init__(self, path, runs=10, machine="here", sides=SIDES, metrics=("time",), more=""):
+    def __init__(self, path, runs=10, machine="here", sides=SIDES, metrics=("time",), more="", cases=("command",)):
         self.path = path
-        self.machine = machine
+        self.cases = cases
         self.sides = [word.partition("=")[0] for word in sides.split(",")]
         path.mkdir()
-        (path / "plan").write_text(f"format 1\ncommand ./work 'a b'\nsides {sides}\n" + "".join(f"metric {m}\n" for m in metrics)
+        loads = dict.fromkeys(Case.parse(case).load for case in cases)
+        command = "command ./work 'a b'\n" if "command" in loads else ""
+        (path / "plan").write_text("format 2\n" + "".join(f"case {case}\n" for case in cases) + f"{command}sides {sides}\n"
+                                   + "".join(f"metric:{load} {m}\n" for load in loads for m in metrics)
                                    + f"runs {runs}\nseeds development\norder_seed 7\nmachine {machine}\nproject v1\n{more}")
 
-    def run(self, pair, side, ns=1000000, unit="here", position=None, boot="b00t", topology="", host="", **files):
+    def run(self, pair, side, ns=1000000, unit="here", position=None, boot="b00t", topology="", host="", case="", **files):
         """A run of NS nanoseconds; a file of its directory by name, with _ for . and -; None leaves it out."""
         position = position or self.sides.index(side) + 1
-        content = {"command": "./work\na b\n", "schedule": f"{pair} {position} {side} STEAL\n", "boot_id": boot + "\n",
+        case = case or self.cases[0]
+        content = {"command": "./work\na b\n", "schedule": f"{case} {pair} {position} {side} STEAL\n", "boot_id": boot + "\n",
                    "features": "STEAL\n", "online": "0-1\n", "began_ns": "5000\n", "ended_ns": f"{5000 + ns}\n", "exit": "0\n",
                    "stdout": "", "stderr": "", "valid": "yes\n"}
         content |= {name.replace("schedstat_", "schedstat.").replace("idle_search_", "idle_search.").replace("perf_", "perf-"): text
@@ -53,7 +57,7 @@ class Raw:
         (top / "machine/topology").write_text(topology)
         if host:
             (top / "machine/host").write_text(host + "\n")
-        here = top / f"runs/{pair}-{side}"
+        here = top / f"runs/{case}/{pair}-{side}"
         here.mkdir(parents=True)
         for name, text in content.items():
             if text is not None:
@@ -76,6 +80,11 @@ class Raw:
                 self.run(pair, side, ns, **options)
         return self
 
+    def frame(self):
+        """runs.csv as the table reads it."""
+        fold.fold(self.path)
+        return ablib.table.read_runs(self.path, read_plan(self.path))
+
     def rows(self):
         with fold.fold(self.path).open(newline="") as file:
             return list(csv.DictReader(file))
@@ -92,8 +101,9 @@ def raw(tmp_path):
 @pytest.mark.parametrize("spec, metric", [
     ("time", Metric("time", unit="ns")),
     ("score=score: ([0-9.]+)", Metric("score", "score: ([0-9.]+)")),
-    ("score=score: ([0-9.]+),ops/s,more", Metric("score", "score: ([0-9.]+)", "ops/s", True)),
-    ("score=([0-9]+),more", Metric("score", "([0-9]+)", "", True)),
+    ("score=score: ([0-9.]+),ops/s,more", Metric("score", "score: ([0-9.]+)", "ops/s", "more")),
+    ("score=([0-9]+),more", Metric("score", "([0-9]+)", "", "more")),
+    ("share=([0-9]+),%,same", Metric("share", "([0-9]+)", "%", "same")),
     ("p99=^p99,(.*),us,less", Metric("p99", "^p99,(.*)", "us")),
     ("n=x{1,2}([0-9])", Metric("n", "x{1,2}([0-9])")),
 ])
@@ -124,14 +134,29 @@ def test_gate():
 
 
 @pytest.mark.parametrize("change, text", [
-    (("format 1", "format 2"), "format '2'"), (("sides " + SIDES, "sides off=NO_STEAL"), "fewer than two sides"),
-    (("metric time", "metric x"), "metric 'x'"), (("seeds development", "seeds mine"), "seeds 'mine'"), (("runs 10", "runs ten"), "ten")])
+    (("format 2", "format 1"), "format '1'"), (("case command", "case a b"), "case 'a b'"), (("case command\n", ""), "no case"),
+    (("case command", "case command\ncase a"), "cases beside"), (("case command", "case a\ncase a"), "a case twice"),
+    (("sides " + SIDES, "sides off=NO_STEAL"), "fewer than two sides"), (("metric:command time", "metric:command x"), "metric 'x'"),
+    (("seeds development", "seeds mine"), "seeds 'mine'"), (("runs 10", "runs ten"), "ten")])
 def test_plan_refused(raw, change, text):
     path = raw().path / "plan"
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(ablib.AbError, match=text) as refused:
         read_plan(path.parent)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name, load, level", [
+    ("hackbench-4", "hackbench", "4"), ("hackbench-pipe-2", "hackbench-pipe", "2"), ("latency-0.5x", "latency", "0.5x"), ("pipe", "pipe", ""),
+    ("hackbench-pipe", "hackbench-pipe", ""), ("nice-10x", "nice", "10x"), ("a-2-3", "a-2", "3")])
+def test_case(name, load, level):
+    assert Case.parse(name) == Case(load, level) and str(Case(load, level)) == name
+
+
+@pytest.mark.parametrize("name", ["", "-1", "a b", "a-", "a-1-", "../a"])
+def test_case_refused(name):
+    with pytest.raises(ablib.AbError, match="not LOAD or LOAD-LEVEL"):
+        Case.parse(name)
 
 
 def test_plan_missing(tmp_path):
@@ -161,9 +186,10 @@ def test_row(raw):
              perf_stat="1234,,context-switches,1,100.00,,\n<not supported>,,cycles,0,0,,\n")
     made.archive("p3")
     (row,) = made.rows()
-    assert list(row) == [*fold.HEAD, "metric:score", *fold.SCHEDSTAT, "perf:context-switches"]
+    assert list(row) == [*fold.HEAD, "metric:score", *fold.SCHEDSTAT, *fold.TRACED, "perf:context-switches"]
     assert row == {
-        "format": "1", "host": "here", "machine": "1x2x1", "boot": "p3/b00t", "unit": "p3", "pair": "3", "position": "1", "side": "on",
+        "format": "2", "host": "here", "machine": "1x2x1", "boot": "p3/b00t", "unit": "p3", "load": "command", "level": "", "tasks": "",
+        "wasted_percent": "", "full_busy_percent": "", "idle_mean_us": "", "pair": "3", "position": "1", "side": "on",
         "command": "./work 'a b'", "seed": "1003", "exit": "0", "valid": "yes", "time_ns": "1000000", "cpus": "2", "metric:score": "12.5",
         "busy_percent": "25.0", "slice_ms": "0.0125", "sched": "55.0", "idle": "25.0", "wake": "15.0", "find_percent": "0.2",
         "steal": "3.0", "across": "", "pulled": "", "perf:context-switches": "1234"}
@@ -258,7 +284,7 @@ def test_order_and_repetition(raw):
 def test_units_not_finished_are_left_out(raw):
     made = raw()
     made.run(1, "off")
-    shutil.copytree(made.path / "raw/here/runs/1-off", made.path / "raw/here/runs/.1-on.new")
+    shutil.copytree(made.path / "raw/here/runs/command/1-off", made.path / "raw/here/runs/command/.1-on.new")
     (made.path / "raw/.2.tar.new").write_bytes(b"half")
     (made.path / "raw/.3.tar").write_bytes(b"half")
     (made.path / "raw/failed-3.log").write_text("log")
@@ -276,16 +302,38 @@ def test_double_run_is_refused(raw):
     made = raw()
     made.run(1, "off", unit="a")
     made.run(1, "off", unit="b")
-    with pytest.raises(ablib.AbError, match="pair 1, side off is also in unit a"):
+    with pytest.raises(ablib.AbError, match="command, pair 1, side off is also in unit a"):
         made.rows()
     assert not (made.path / "runs.csv").exists()
 
 
-def test_unknown_side_is_refused(raw):
+@pytest.mark.parametrize("case, side, reason", [("command", "other", "side 'other'"), ("pipe", "off", "case 'pipe'")])
+def test_unknown_side_or_case_is_refused(raw, case, side, reason):
     made = raw()
-    made.run(1, "off", schedule="1 1 other -\n")
-    with pytest.raises(ablib.AbError, match="side 'other'"):
+    made.run(1, side, position=1, case=case)
+    with pytest.raises(ablib.AbError, match=reason):
         made.rows()
+
+
+@pytest.mark.parametrize("schedule", ["command 1 1 on -", "pipe 1 1 off -", "1 1 off -", "command x 1 off -", ""])
+def test_schedule_that_does_not_fit_is_refused(raw, schedule):
+    made = raw()
+    made.run(1, "off", schedule=schedule + "\n")
+    with pytest.raises(ablib.AbError, match="runs/command/1-off/schedule: not CASE PAIR POSITION SIDE FEATURES"):
+        made.rows()
+
+
+def test_cases(raw):
+    """Loads with and without levels, whose metrics share columns; rows are in the order of the cases."""
+    made = raw(cases=("latency-2x", "latency-0.5x", "pipe"), more="metric:pipe time\nmetric:pipe p=p ([0-9]+),us\n", metrics=("p=p: ([0-9]+),us",))
+    for case, tasks, text in (("pipe", None, "p 5"), ("latency-0.5x", "1\n", "p: 6"), ("latency-2x", "4\n", "p: 7")):
+        made.run(1, "off", case=case, tasks=tasks, stdout=text, command="\n".join([*case.split("-"), "scale=1", ""]))
+    plan = made.path / "plan"
+    plan.write_text(plan.read_text().replace("metric:pipe p=p: ([0-9]+),us\n", ""))
+    frame = made.frame()
+    assert frame[["load", "level", "command"]].values.tolist() == [
+        ["latency", "2x", "latency 2x scale=1"], ["latency", "0.5x", "latency 0.5x scale=1"], ["pipe", "", "pipe scale=1"]]
+    assert frame["tasks"].tolist()[:2] == [4, 1] and math.isnan(frame["tasks"][2]) and frame["metric:p"].tolist() == [7, 6, 5]
 
 
 def test_archive_cut_anywhere(raw):
@@ -330,7 +378,7 @@ def test_damaged_run(raw, damage, reason):
     made = raw()
     run = made.run(1, "off")
     damage(run)
-    assert fold.check_unit(run.parent.parent) == f"runs/1-off: {reason}" or reason in fold.check_unit(run.parent.parent)
+    assert fold.check_unit(made.path / "raw/here").startswith("runs/command/1-off: ") and reason in fold.check_unit(made.path / "raw/here")
     with pytest.raises(ablib.AbError, match=reason):
         fold.fold(made.path)
 
@@ -341,9 +389,9 @@ def test_sums_of_sha256sum(raw):
     run = made.run(1, "off")
     names = sorted(path.name for path in run.iterdir() if path.name != "sum")
     (run / "sum").write_text(subprocess.run(["sha256sum", *names], cwd=run, capture_output=True, text=True, check=True).stdout)
-    assert fold.check_unit(run.parent.parent) is None
+    assert fold.check_unit(made.path / "raw/here") is None
     (run / "stdout").write_text("changed")
-    assert fold.check_unit(run.parent.parent) == "runs/1-off: stdout does not fit its sum"
+    assert fold.check_unit(made.path / "raw/here") == "runs/command/1-off: stdout does not fit its sum"
 
 
 def test_no_unit(raw, tmp_path):
@@ -511,14 +559,128 @@ def test_loss_and_direction(raw):
         assert (rate["p"], rate["q"]) == ("0.0078", "0.016")
 
 
-def test_only_the_first_metric_decides(raw):
+def test_each_metric_decides(raw):
     made = raw(metrics=("time", "rate=rate ([0-9]+),more"))
     for pair, (off, on) in enumerate(times(8, 0.5), 1):
         made.run(pair, "off", 10**9 + pair % 2, stdout=f"rate {off}")
         made.run(pair, "on", 10**9 + (pair // 2) % 2, stdout=f"rate {on}")
     text, verdict = shown(made)
     assert [row["verdict"] for row in lines_of(text, "metric")] == ["no significant difference", "LOSS"]
-    assert not verdict.loss and verdict.sentence.startswith("No significant difference between off and on in time: ")
+    first, second = text.splitlines()[:2]
+    assert first.startswith("No significant difference between off and on in time: ") and second.startswith("LOSS: on is 50")
+    assert verdict.loss and verdict.sentence == f"{first} {second}"
+
+
+def summarised(made):
+    fold.fold(made.path)
+    return ablib.table.summarise(made.path)
+
+
+def levels(raw, ratios, name="levels", runs=8, load="hackbench", more="level_name:hackbench groups\nloops 100\n", **options):
+    """A comparison of the levels of a load: for each, what the time of `on` is of that of `off`."""
+    made = raw(name, runs=runs, cases=[f"{load}-{level}" for level in ratios], more=f"about:{load} what it is\n{more}", **options)
+    for seed, (level, ratio) in enumerate(ratios.items()):
+        for pair, values in enumerate(times(runs, ratio, seed=seed), 1):
+            for side, ns in zip(made.sides, values):
+                made.run(pair, side, ns, case=f"{load}-{level}", unit=f"{level}-{pair}", tasks=f"{str(level).rstrip('x')}\n")
+    return made
+
+
+def test_levels(raw):
+    made = levels(raw, {1: 0.9, 2: 1.0, 4: 1.1})
+    summary = summarised(made)
+    assert [(str(row.case), row.verdict, row.pairs) for row in summary.rows] == [
+        ("hackbench-1", "GAIN", 8), ("hackbench-2", "no significant difference", 8), ("hackbench-4", "LOSS", 8)]
+    assert [row.q for row in summary.rows] == pytest.approx(stats.benjamini_hochberg([row.comparison.p for row in summary.rows]))
+    alone = [summarised(levels(raw, {level: ratio}, name=f"of {level}")).rows[0] for level, ratio in ((1, 0.9),)]
+    assert alone[0].comparison == summary.rows[0].comparison
+    said, loss = summary.sentences
+    low, middle, high = (f"{row.better:+.1f} %" for row in reversed(summary.rows))
+    assert said == f"on against off: GAIN in 1 of 3 rows, LOSS in 1; from {low} (4 groups) to {high} (1 groups)."
+    assert loss.startswith(f"LOSS: on is {low[1:]} worse than off in time of hackbench-4 (95 % interval ")
+    assert summary.verdict.loss and not summary.verdict.cannot and not summary.early
+    text, _ = shown(made)
+    assert [(row["groups"], row["unit"], row["pairs"]) for row in lines_of(text, "groups")] == [
+        (level, unit["unit"], "8") for level, unit in zip("124", lines_of(text, "groups"))]
+    assert "metric" not in text.split("\n\n")[2] and "metric     time (less is better)" in text and "8 planned for each case, 24 measured" in text
+
+
+def test_no_loss(raw):
+    summary = summarised(levels(raw, {1: 0.9, 2: 0.8}))
+    assert summary.sentences[0].startswith("on against off: GAIN in 2 of 2 rows, no LOSS; from +") and len(summary.sentences) == 1
+    assert not summary.verdict.loss
+    assert summarised(levels(raw, {1: 1, 2: 1}, "none")).sentences[0].startswith("on against off: no GAIN in 2 rows, no LOSS; from ")
+
+
+def test_a_case_without_result(raw):
+    """The others are shown; the verdict names it. Its other cases count."""
+    made = levels(raw, {1: 0.9, 2: 0.8, 4: 0.9, 8: 0.9})
+    for pair in range(2, 9):
+        for level in (2, 4):
+            shutil.rmtree(made.path / f"raw/{level}-{pair}")
+    for pair in range(1, 9):
+        shutil.rmtree(made.path / f"raw/8-{pair}")
+        made.run(pair, "off", 10, case="hackbench-8")
+        made.run(pair, "on", 10, case="hackbench-8", exit="3\n")
+    summary = summarised(made)
+    assert [row.pairs for row in summary.rows] == [8, 1, 1, 0]
+    assert summary.sentences[0].startswith("on against off: GAIN in 1 of 1 row, no LOSS; ")
+    few = "hackbench-2, hackbench-4: 1 complete pair, and a comparison needs 2"
+    failed = f"hackbench-8: every run of side on failed (exit 3); see its stderr in {made.path}/raw"
+    assert summary.sentences[1:] == [f"No result for {few}.", f"No result for {failed}."]
+    assert summary.verdict.cannot == f"{few}; {failed}" and summary.early.startswith("18 of 32 planned pairs")
+    assert "dropped: 8 pairs with a failed or invalid run (hackbench-8, on: 8 x exit 3)" in summary.notes
+    text, _ = shown(made)
+    assert [row["pairs"] for row in lines_of(text, "groups")] == ["8", "1", "1", "0"]
+
+
+@pytest.mark.parametrize("on, gate, verdict", [
+    ([1.05] * 8, "", "DIFF"), ([0.95] * 8, "", "DIFF"), ([1.005] * 8, "", "same"), ([1.005, 0.995] * 4, "", "same"),
+    ([1.05, 0.95] * 4, "", "no significant difference"), ([1.05] * 8, "6%", "same"), ([1.05] * 8, "0.1%", "DIFF"),
+    ([1.005] * 6 + [1.03] * 2, "", "no significant difference")])
+def test_what_must_not_change(raw, on, gate, verdict):
+    """The last one has a small p, and its interval ends above 1 %, but its estimate is 0.5 %."""
+    made = raw(cases=("nice-1x",), metrics=("share=share ([0-9.]+),%,same",), more=f"gate {gate}\n" if gate else "")
+    for pair, value in enumerate(on, 1):
+        made.run(pair, "off", stdout="share 50", tasks="2")
+        made.run(pair, "on", stdout=f"share {50 * (value + pair * 1e-6)}", tasks="2")
+    summary = summarised(made)
+    (row,) = summary.rows
+    assert (row.q < 0.05) == (on != [1.005, 0.995] * 4 and on != [1.05, 0.95] * 4)
+    assert row.verdict == verdict and summary.verdict.loss == (verdict == "DIFF")
+    assert row.better == pytest.approx(100 * (math.exp(numpy.median(stats.walsh_averages(numpy.log(on)))) - 1), abs=1e-3)
+    if verdict == "DIFF":
+        assert summary.sentences[0].startswith(f"DIFF: share changes by {row.better:+.1f} % from off to on (95 % interval ")
+    text, _ = shown(made)
+    assert f"DIFF: q below 0.05, and the change is more than {6 if gate == '6%' else 1} %" in text
+
+
+def test_several_loads(raw):
+    """Loads with metrics of their own: the table has a column for the load and one for the metric; q is over all rows."""
+    made = raw(cases=("latency-0.5x", "latency-2x", "pipe"), metrics=("p50=p50 ([0-9]+),us", "p99=p99 ([0-9]+),us"), machine="1x2x1")
+    plan = made.path / "plan"
+    plan.write_text(re.sub("metric:pipe .*\n", "", plan.read_text()) + "metric:pipe time\n")
+    for pair, (off, on) in enumerate(times(8, 0.9, scale=10**4), 1):
+        for side, value in (("off", off), ("on", on)):
+            for case in made.cases:
+                made.run(pair, side, 100 * value, case=case, stdout=f"p50 {value}\np99 {10 * value}\n", unit=f"{case}-{pair}",
+                         schedstat_before=BEFORE, schedstat_after=AFTER, perf_stat="9,,faults,1,100.00,,\n")
+    summary = summarised(made)
+    assert [(str(row.case), row.metric.name) for row in summary.rows] == [
+        ("latency-0.5x", "p50"), ("latency-0.5x", "p99"), ("latency-2x", "p50"), ("latency-2x", "p99"), ("pipe", "time")]
+    assert all(row.verdict == "GAIN" and row.q == row.comparison.p for row in summary.rows)
+    assert summary.sentences[0].startswith("on against off: GAIN in 5 of 5 rows, no LOSS; from ")
+    assert all(name in ("p50 of latency-0.5x", "p99 of latency-0.5x", "p50 of latency-2x", "p99 of latency-2x", "pipe")
+               for name in re.findall(r"% \((.*?)\)", summary.sentences[0]))
+    main, counts, perf = summary.grids
+    assert [head.name for head in main.heads][:4] == ["load", "level", "metric", "unit"]
+    assert main.lines[3][:4] == ["latency", "2x", "p99 (less is better)", "us"] and main.lines[4][:3] == ["pipe", "-", "time (less is better)"]
+    assert [line[:3] for line in counts.lines] == [[*case, side] for case in (("latency", "0.5x"), ("latency", "2x"), ("pipe", "-"))
+                                                   for side in made.sides]
+    busy = [100 * 500000 / (2 * run) for run in summary.whole[summary.whole["side"] == "on"]["time_ns"][:8]]
+    assert float(counts.lines[1][3]) == pytest.approx(numpy.median(busy), abs=0.01)
+    assert [line[:3] for line in perf.lines] == [["latency", "0.5x", "faults"], ["latency", "2x", "faults"], ["pipe", "-", "faults"]]
+    assert "a level such as 2x: tasks for each CPU" in summary.notes
 
 
 @pytest.mark.parametrize("gate, verdict", [
@@ -642,8 +804,8 @@ def test_counts_and_perf(raw):
 
 
 @pytest.mark.parametrize("change, reason", [
-    (lambda text: text.replace("\n1,", "\n2,"), "format '2'"), (lambda text: "", "not a runs.csv of format 1"),
-    (lambda text: text.replace("format,", "version,", 1), "not a runs.csv of format 1"), (lambda text: text[:-20], "a line is incomplete"),
+    (lambda text: text.replace("\n2,", "\n1,"), "format '1'"), (lambda text: "", "not a runs.csv of format 2"),
+    (lambda text: text.replace("format,", "version,", 1), "not a runs.csv of format 2"), (lambda text: text[:-20], "a line is incomplete"),
     (lambda text: text.replace(",time_ns", ",time_us"), "no column time_ns"), (lambda text: text.replace(",1000000,", ",many,"), "time_ns"),
     (lambda text: text.replace(",off,", ",of,"), "side 'of'"), (None, "cannot read it")])
 def test_runs_csv_refused(raw, change, reason):

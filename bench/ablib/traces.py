@@ -35,17 +35,14 @@ Times are integers in ns of the trace's clock. Idle periods are cut at begin and
 """
 
 import functools
-import gzip
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
 import numpy
 
-from .records import ReportError
+from .plan import AbError
 
-NAME = re.compile(r"trace-(\d+)-(.+)\.txt(?:\.gz)?")
 EVENT = re.compile(r".*?-\d+ +(?:\([ \d-]+\) +)?\[(\d+)\] +(?:\S+ +)?(\d+)\.(\d+): (sched_\w+): (.*)")
 SWITCH = re.compile(r"prev_comm=(.*) prev_pid=(\d+) prev_prio=(-?\d+) prev_state=(\S+) ==> "
                     r"next_comm=(.*) next_pid=(\d+) next_prio=(-?\d+)\s*")
@@ -66,16 +63,9 @@ Event = tuple[int, int, str, tuple[str, ...]]
 class Trace:
     """The results of a trace. The lists have an entry for each CPU."""
 
-    path: Path
-    groups: int
-    side: str
-    header: dict[str, str]
     llcs: list[list[int]]
     begin: int
     end: int
-    events: int
-    # Switches whose prev is not the next of the switch before; 0 if no event is lost.
-    gaps: int
     # In percent of CPUs x time.
     wasted: float
     latency: float
@@ -89,10 +79,6 @@ class Trace:
     changes: list[list[tuple[int, bool]]]
     # For each LLC the integral of min(W, I) / I: (ns, ns).
     shares: list[list[tuple[int, float]]]
-
-    @property
-    def seconds(self) -> float:
-        return (self.end - self.begin) / 1e9
 
     @property
     def idle_mean_us(self) -> float:
@@ -110,32 +96,54 @@ def nanoseconds(seconds: str, fraction: str) -> int:
     return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
 
 
-def read(path: Path) -> tuple[dict[str, str], list[Event]]:
-    """The header and the events, sorted."""
+def read(lines: Iterable[str], where: str) -> tuple[dict[str, str], list[Event]]:
+    """The header and the events, sorted. WHERE names the trace in messages."""
     header: dict[str, str] = {}
     events: list[Event] = []
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                event = EVENT.match(line)
-                if event:
-                    pattern = PATTERNS.get(event[4])
-                    what = pattern.fullmatch(event[5]) if pattern else None
-                    if what:
-                        events.append((nanoseconds(event[2], event[3]), int(event[1]), event[4], what.groups()))
-                    elif pattern:
-                        raise ReportError(f"{path}:{number}: {event[4]} is not understood or cut off; "
-                                          "record the trace again or remove the line")
-                elif line.startswith("#:"):
-                    key, _, value = line[2:].strip().partition(" ")
-                    header[key] = value.strip()
-                elif "[LOST " in line:
-                    raise ReportError(f"{path}:{number}: events are lost; record the trace again with a larger buffer")
-    except (OSError, EOFError) as error:
-        raise ReportError(f"cannot read {path}: {error}; record the trace again") from error
+    entries, said = "all", 0
+    for number, line in enumerate(lines, 1):
+        said += not line.startswith("#") and line != "\n"
+        event = EVENT.match(line)
+        if event:
+            pattern = PATTERNS.get(event[4])
+            what = pattern.fullmatch(event[5]) if pattern else None
+            if what:
+                events.append((nanoseconds(event[2], event[3]), int(event[1]), event[4], what.groups()))
+            elif pattern:
+                raise AbError(f"{where}:{number}: {event[4]} is not understood or cut off; record the trace again")
+        elif line.startswith("# entries-in-buffer"):
+            entries = line.split()[2].partition("/")[0]
+        elif line.startswith("#:"):
+            key, _, value = line[2:].strip().partition(" ")
+            header[key] = value.strip()
+        elif "[LOST " in line:
+            raise AbError(f"{where}:{number}: events are lost; record the trace again with a larger buffer")
+    if entries not in ("all", str(said)):
+        raise AbError(f"{where}: is cut off: it has {said} of {entries} entries; record the trace again")
+    if not events:
+        raise AbError(f"{where}: has no scheduler events; record the trace again with sched_switch and sched_wakeup enabled")
     events.sort(key=lambda event: event[0])
     return header, events
+
+
+def llcs_of(topology: str) -> list[list[int]]:
+    """The CPUs of each LLC, in the order of their first CPUs, from the lines `cpu N ... llc L ...`."""
+    members: dict[str, list[int]] = {}
+    for cpu, words in sorted(topology_of(topology).items()):
+        members.setdefault(words.get("llc", "-"), []).append(cpu)
+    if not members or "-" in members:
+        raise AbError("machine/topology: does not say which CPUs share an LLC")
+    llcs = list(members.values())
+    if sorted(sum(llcs, [])) != list(range(sum(map(len, llcs)))):
+        raise AbError("machine/topology: does not have all CPUs; record traces with all CPUs online")
+    return llcs
+
+
+def topology_of(text: str) -> dict[int, dict[str, str]]:
+    """For each CPU its words, from the lines `cpu N KEY VALUE...`."""
+    lines = (line.split() for line in text.splitlines())
+    return {int(words[1]): dict(zip(words[2::2], words[3::2])) for words in lines
+            if len(words) % 2 == 0 and words[:1] == ["cpu"] and words[1].isdigit()}
 
 
 class Sweep:
@@ -152,6 +160,7 @@ class Sweep:
         self.runs_on: dict[int, int] = {}
         self.waits_on: dict[int, int] = {}
         self.waiting = [0] * cpus
+        # Switches whose prev is not the next of the switch before; 0 if no event is lost.
         self.gaps = 0
         # By LLC: I and W (see the top of the file), and the number of idle CPUs on which tasks wait.
         self.idle_cpus = [0] * len(llcs)
@@ -285,25 +294,12 @@ def full_busy(events: list[Event], changes: list[list[tuple[int, bool]]], end: i
     return 100 - 100 * idle / (len(changes) * (stop - start))
 
 
-def mark(path: Path, header: dict[str, str], key: str, default: int) -> int:
+def mark(where: str, header: dict[str, str], key: str) -> int:
     """The time (ns) of the header's begin or end."""
-    if key not in header:
-        return default
-    found = re.fullmatch(r"(\d+)(?:\.(\d+))?", header[key])
+    found = re.fullmatch(r"(\d+)(?:\.(\d+))?", header.get(key, ""))
     if not found:
-        raise ReportError(f"{path}: '#: {key} {header[key]}' is not a time in seconds; correct or remove the line")
+        raise AbError(f"{where}: its {key} '{header.get(key, '')}' is not a time in seconds; record the trace again")
     return nanoseconds(found[1], found[2] or "0")
-
-
-def labels(path: Path, header: dict[str, str]) -> tuple[int, str]:
-    """Groups and side; the file's name and its header must agree."""
-    name = NAME.fullmatch(path.name)
-    if not name:
-        raise ReportError(f"{path}: the name is not trace-GROUPS-SIDE.txt; rename the file")
-    for key, value in (("groups", name[1]), ("side", name[2])):
-        if header.get(key, value) != value:
-            raise ReportError(f"{path}: its header says {key} {header[key]}; rename the file or correct the header")
-    return int(name[1]), name[2]
 
 
 def cpus_used(kind: str, cpu: int, what: tuple[str, ...]) -> tuple[int, ...]:
@@ -315,23 +311,19 @@ def cpus_used(kind: str, cpu: int, what: tuple[str, ...]) -> tuple[int, ...]:
     return (cpu,)
 
 
-def analyse(path: Path, llcs: list[list[int]]) -> Trace:
-    """Reads a trace. LLCS has the CPUs of each LLC, all CPUs from 0 on. Raises ReportError if the trace cannot be used."""
-    header, events = read(path)
-    groups, side = labels(path, header)
+def analyse(lines: Iterable[str], llcs: list[list[int]], where: str = "trace") -> Trace:
+    """Reads a trace. LLCS has the CPUs of each LLC, all CPUs from 0 on. Raises AbError if the trace cannot be used."""
+    header, events = read(lines, where)
     cpus = sum(map(len, llcs))
     if header.get("overruns", "0") != "0":
-        raise ReportError(f"{path}: {header['overruns']} events were overwritten; record the trace again with a larger buffer")
-    if header.get("cpus", str(cpus)) != str(cpus):
-        raise ReportError(f"{path}: has {header['cpus']} CPUs, but the records have {cpus}; remove the trace")
-    if not events:
-        raise ReportError(f"{path}: has no scheduler events; record the trace again with sched_switch and sched_wakeup enabled")
+        raise AbError(f"{where}: {header['overruns']} events were overwritten; record the trace again with a larger buffer")
     highest = max(max(cpus_used(kind, cpu, what)) for _, cpu, kind, what in events)
-    if highest >= cpus:
-        raise ReportError(f"{path}: has CPU {highest}, but the records have {cpus} CPUs; remove the trace")
-    begin, end = mark(path, header, "begin", events[0][0]), mark(path, header, "end", events[-1][0])
+    if header.get("cpus", str(cpus)) != str(cpus) or highest >= cpus:
+        raise AbError(f"{where}: has {max(highest + 1, int(header.get('cpus', 0)))} CPUs, but machine/topology has {cpus}; "
+                      "record the trace again")
+    begin, end = mark(where, header, "begin"), mark(where, header, "end")
     if end <= begin:
-        raise ReportError(f"{path}: its end is not after its begin; record the trace again")
+        raise AbError(f"{where}: its end is not after its begin; record the trace again")
 
     sweep = Sweep(llcs, begin, end)
     sweep.prime(events)
@@ -342,11 +334,12 @@ def analyse(path: Path, llcs: list[list[int]]) -> Trace:
         handlers[kind](now, cpu, what)
     sweep.finish()
 
+    if sweep.gaps:
+        raise AbError(f"{where}: {sweep.gaps} switches do not fit the switch before: events are missing; record the trace again")
     lengths = [list(idle_times(changes, end)) for changes in sweep.changes]
     whole = cpus * (end - begin) / 100
     known = sum(end - changes[0][0] for changes in sweep.changes if changes)
-    return Trace(path=path, groups=groups, side=side, header=header, llcs=llcs, begin=begin, end=end,
-                 events=len(events), gaps=sweep.gaps, wasted=sweep.wasted_ns / whole,
+    return Trace(llcs=llcs, begin=begin, end=end, wasted=sweep.wasted_ns / whole,
                  latency=sweep.latency_ns / whole, unknown=100 - known / whole,
                  idle=sum(map(sum, lengths)) / whole, full_busy=full_busy(events, sweep.changes, end), idle_ns=list(map(sum, lengths)),
                  idle_periods=list(map(len, lengths)), changes=sweep.changes, shares=sweep.shares)
@@ -362,18 +355,17 @@ class Raster:
     unknown: numpy.ndarray
 
 
-def raster(trace: Trace, columns: int, seconds: float) -> Raster:
-    """COLUMNS cells, from the begin of the run to SECONDS later. After the run all shares are 0. idle does not include wasted."""
-    edges = trace.begin + numpy.linspace(0, seconds * 1e9, columns + 1)
-    inside = numpy.minimum(edges, trace.end)
+def raster(trace: Trace, columns: int) -> Raster:
+    """COLUMNS cells, from the begin of the run to its end. idle does not include wasted."""
+    edges = numpy.linspace(trace.begin, trace.end, columns + 1)
     cell = edges[1] - edges[0]
     rows = []
     for members, shares in zip(trace.llcs, trace.shares):
         share_at, share_sum = numpy.array(shares).T
         for cpu in members:
-            rows.append(cpu_row(trace.changes[cpu], share_at, share_sum, inside) / cell)
+            rows.append(cpu_row(trace.changes[cpu], share_at, share_sum, edges) / cell)
     busy, idle, wasted = numpy.array(rows).transpose(1, 0, 2)
-    return Raster(busy, idle - wasted, wasted, numpy.diff(inside) / cell - busy - idle)
+    return Raster(busy, idle - wasted, wasted, 1 - busy - idle)
 
 
 def cpu_row(changes: list[tuple[int, bool]], share_at: numpy.ndarray, share_sum: numpy.ndarray,
