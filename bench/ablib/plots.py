@@ -275,9 +275,9 @@ def busy_cpus(summary: Summary, case: Case) -> Picture:
             axes.set_title(f"{shorten(label, 26)}: {run['wasted_percent'].median():.2f} % wasted", fontsize=9, loc="left")
         axes.set_xlim(0, mine["ns"].max() / 1e6)
         axes.set_xlabel("time since the start of the run (ms)")
-        figure.legend(handles=[Patch(facecolor=colour, edgecolor="#888888", label=text) for colour, text in (
+        panels[-1, 0].legend(handles=[Patch(facecolor=colour, edgecolor="#888888", label=text) for colour, text in (
             (BUSY, "busy"), (NOTHING_WAITS, "idle"), (WASTED, "wasted"), (UNKNOWN, "unknown"))],
-            loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+            loc="upper left", bbox_to_anchor=(-0.14, -0.45 / panel), ncols=4, fontsize=8, frameon=False, columnspacing=1)
         key = f"busy-{case}"
         return Picture(key, svg(figure, re.sub("[^A-Za-z0-9-]", "_", key)),
                        f"The {mine['cpu'].nunique()} CPUs in {case}, a line each; traced runs, which may have less work. Wasted: idle while a "

@@ -31,18 +31,19 @@ SIMULATED = (
     "turbo and frequencies; depth of idle states; the hardware's cost of virtual interrupts; x86's idle CPUs that poll for work; "
     "superscalar execution. The figures say what the scheduler does. They do not say what a given machine will gain. See "
     "Documentation/simulation.rst.")
-# The columns of the second table: column of runs.csv, header, format, explanation. Those without "always" stand there if a run has them.
+# The columns of the second table: column of runs.csv, header, format, explanation.
 COUNTS = (
-    ("busy_percent", "busy %", "%.2f", "always", "share of the time in which a CPU ran tasks (may exceed 100: the kernel counts some waits)"),
-    ("slice_ms", "slice ms", "%.3f", "always", "average time slice"), ("sched", "sched", "%.0f", "always", "calls of schedule()"),
-    ("idle", "idle", "%.0f", "always", "of these, how many found nothing to run"), ("wake", "wake", "%.0f", "always", "wake-ups"),
-    ("find_percent", "find %", "%.3f", "always", "share of the time in the newly idle balance and in stealing"),
-    ("steal", "steal", "%.1f", "always", "tasks stolen"),
-    ("across", "across", "%.1f", "", "wake-ups onto another NUMA node than the waker's"),
-    ("pulled", "pulled", "%.1f", "", "wake-ups that wake_affine() sent to the waker's node"),
-    ("wasted_percent", "wasted %", "%.2f", "", "share of the time in which a CPU is idle while a task waits in its LLC (traced run)"),
-    ("full_busy_percent", "full busy %", "%.2f", "", "share of the time not idle from the last fork to the first exit (traced run)"),
-    ("idle_mean_us", "idle us", "%.1f", "", "mean length of an idle period (traced run)"))
+    ("busy_percent", "busy %", "%.2f", "share of the time in which a CPU ran tasks (may exceed 100: the kernel counts some waits)"),
+    ("slice_ms", "slice ms", "%.3f", "average time slice"), ("sched", "sched", "%.0f", "calls of schedule()"),
+    ("idle", "idle", "%.0f", "of these, how many found nothing to run"), ("wake", "wake", "%.0f", "wake-ups"),
+    ("find_percent", "find %", "%.3f", "share of the time in the newly idle balance and in stealing"),
+    ("steal", "steal", "%.1f", "tasks stolen"), ("across", "across", "%.1f", "wake-ups onto another NUMA node than the waker's"),
+    ("pulled", "pulled", "%.1f", "wake-ups that wake_affine() sent to the waker's node"),
+    ("wasted_percent", "wasted %", "%.2f", "traced: share of the time in which a CPU is idle while a task waits in its LLC"),
+    ("full_busy_percent", "full busy %", "%.2f", "traced: share of the time that is not idle from the last fork to the first exit"),
+    ("idle_mean_us", "idle us", "%.1f", "traced: mean length of an idle period"))
+# These stand in the table only if a run has them.
+SOMETIMES = ("across", "pulled", *fold.TRACED)
 
 
 @dataclass(frozen=True)
@@ -537,7 +538,7 @@ def count_grid(summary: Summary) -> Optional[Grid]:
     told = [entry for entry in COUNTS if frame[entry[0]].notna().any()]
     if not told:
         return None
-    shown = [entry for entry in COUNTS if entry in told or entry[3]]
+    shown = [entry for entry in COUNTS if entry in told or entry[0] not in SOMETIMES]
     # A traced run has no say in the other figures.
     frame.loc[frame["pair"] == 0, list(fold.SCHEDSTAT)] = math.nan
     medians = frame.groupby(["case", "side"])[[entry[0] for entry in shown]].median()
@@ -545,8 +546,8 @@ def count_grid(summary: Summary) -> Optional[Grid]:
                                                 for entry, value in zip(shown, medians.loc[(case, label)]))]
              for case in plan.cases for label in plan.labels if (case, label) in medians.index]
     return Grid("what the scheduler did, averaged over the CPUs; medians of the runs",
-                [*name_heads(plan), Head("side", left=True), *(Head(name, what) for _, name, _, _, what in shown)], lines,
-                ". ".join(f"{name}: {what}" for _, name, _, _, what in shown) + ". -: the kernel does not tell")
+                [*name_heads(plan), Head("side", left=True), *(Head(name, what) for _, name, _, what in shown)], lines,
+                ". ".join(f"{name}: {what}" for _, name, _, what in shown) + ". -: the kernel does not tell")
 
 
 def perf_grid(summary: Summary) -> Optional[Grid]:

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 """bench/wakeups: what it counts, on traces made by hand."""
 
+import importlib.machinery
+import importlib.util
+
 import pytest
 
-from test_report import died, migrate, program, switch, trace_text, us, wake
+from commands import TOP
+
+from test_traces import died, migrate, switch, trace_text, us, wake
 
 # CPU 0 runs 10, CPU 1 is idle.
 START = [switch(us(0), 0, 0, "R", 10), switch(us(0), 1, 9, "S", 0)]
-WAKEUPS = program("wakeups")
+LOADER = importlib.machinery.SourceFileLoader("wakeups", str(TOP / "bench/wakeups"))
+WAKEUPS = importlib.util.module_from_spec(importlib.util.spec_from_loader("wakeups", LOADER))
+LOADER.exec_module(WAKEUPS)
 
 CASES = {
     "to an idle CPU": ([wake(us(100), 1, 11), switch(us(110), 1, 0, "R", 11)],
@@ -33,27 +40,27 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_counts(tmp_path, name):
     lines, expected = CASES[name]
-    (tmp_path / "trace-1-off.txt").write_text(trace_text(START + lines))
-    found = WAKEUPS.measure(tmp_path / "trace-1-off.txt")
+    (tmp_path / "trace").write_text(trace_text(START + lines))
+    found = WAKEUPS.measure(tmp_path / "trace")
     assert {key: found[key] for key in expected} == expected
 
 
 def test_lines(tmp_path, capsys):
-    traces = [tmp_path / f"trace-{groups}-off.txt" for groups in (1, 20)]
+    traces = [tmp_path / f"trace-{groups}" for groups in (1, 20)]
     for trace, name in zip(traces, ("stolen and preempted", "moved in its sleep")):
         trace.write_text(trace_text(START + CASES[name][0]))
     assert WAKEUPS.main(list(map(str, traces))) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [trace.name for trace in traces]
+    assert [line.split()[0] for line in lines] == list(map(str, traces))
     assert [line.split()[-2:] for line in (header, *lines)] == [["p_preempt", "p_run"], ["100", "10.0"], ["-", "-"]]
 
 
 @pytest.mark.parametrize("arguments,status,words", [([], 2, "see --help"), (["--frob"], 2, "see --help"),
-                                                    (["/nonexistent"], 1, "cannot read /nonexistent"),
+                                                    (["/nonexistent"], 1, "/nonexistent: cannot read it"),
                                                     (["EMPTY"], 1, "has no scheduler events")])
 def test_errors(tmp_path, capsys, arguments, status, words):
-    (tmp_path / "trace-1-off.txt").write_text(trace_text([]))
-    assert WAKEUPS.main([str(tmp_path / "trace-1-off.txt") if word == "EMPTY" else word for word in arguments]) == status
+    (tmp_path / "trace").write_text(trace_text([]))
+    assert WAKEUPS.main([str(tmp_path / "trace") if word == "EMPTY" else word for word in arguments]) == status
     assert words in capsys.readouterr().err
 
 
