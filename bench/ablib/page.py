@@ -24,7 +24,8 @@ def page(summary: table.Summary, pictures: list[plots.Picture]) -> str:
     what = plan.get("command") if "command" in plan.loads else ", ".join(plan.loads)
     return environment.get_template("page.html.j2").render(
         title=f"{plan.labels[0]} against {', '.join(plan.labels[1:])}: {what}", kind=kind, summary=summary, header=table.header(summary),
-        pictures=pictures, caveat=table.SIMULATED if plan.simulated else "", repeat=table.repeat_command(plan), rest=rest)
+        pictures=[picture for picture in pictures if not picture.name.startswith("busy")],
+        rasters=[picture for picture in pictures if picture.name.startswith("busy")], caveat=table.SIMULATED if plan.simulated else "", repeat=table.repeat_command(plan), rest=rest)
 
 
 def render(directory: Path) -> table.Verdict:

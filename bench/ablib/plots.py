@@ -19,7 +19,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.colors import to_rgb  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.patches import Patch  # noqa: E402
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator  # noqa: E402
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator  # noqa: E402
 
 from . import stats  # noqa: E402
 from .plan import Case, Metric  # noqa: E402
@@ -55,7 +55,8 @@ def svg(figure: Figure, name: str) -> str:
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     plt.close(figure)
     text = file.getvalue()
-    text = text[text.index("<svg"):]
+    # The id of an image is a sum of it: two of the same content have the same.
+    text = re.sub(r'(<image [^>]*?)\bid="[^"]*"', r"\1", text[text.index("<svg"):])
     # matplotlib's ids of groups and glyphs are the same in each picture.
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
 
@@ -97,7 +98,8 @@ def speedups(summary: Summary) -> list[Picture]:
         lines = {}
     rest = [row for row in rows if (row.case.load, row.side) not in lines]
     side = plan.labels[1] if len(plan.labels) == 2 else "each side"
-    about = f"How much better {side} is than {plan.labels[0]}. Dots: one pair of runs each. " + \
+    metrics = dict.fromkeys(row.metric.name for row in rows)
+    about = f"How much better {side} is than {plan.labels[0]} in {', '.join(metrics) or 'time'}. Dots: one pair of runs each. " + \
         ("Grey: within the gate. " if plan.gate.percent else "")
     made = [Picture("speedup", by_level(summary, lines), about + "Diamonds: the estimates. Bars: their 95 % intervals.")] if lines else []
     if rest or not lines:
@@ -218,28 +220,29 @@ def percentiles(summary: Summary, load: str, name: str, metrics: dict[float, Met
     at = [-numpy.log10(rest) if rest else 1 - numpy.log10(min(filter(None, metrics))) for rest in order]
     title = f"{load}-{name}".strip("-")
     with matplotlib.rc_context(SETTINGS):
-        figure, panels = plt.subplots(len(cases), 1, figsize=(WIDTH, 0.7 + 2.1 * len(cases)), layout="constrained", squeeze=False, sharex=True,
-                                      sharey=True)
+        figure, panels = plt.subplots(len(cases), 1, figsize=(WIDTH, 0.7 + 2.1 * len(cases)), layout="constrained", squeeze=False, sharex=True)
         for axes, case in zip(panels[:, 0], cases):
             whole = summary.whole[summary.whole["case"] == case]
             for number, label in enumerate(plan.labels):
                 colour, mine = SIDES[number % len(SIDES)], whole[whole["side"] == label]
                 columns = [mine[metrics[rest].column].dropna() for rest in order]
                 for x, values in zip(at, columns):
-                    axes.scatter([x + 0.02 * number] * len(values), values, s=9, color=colour, alpha=0.35, linewidths=0)
+                    axes.scatter([x + 0.04 * number] * len(values), values, s=9, color=colour, alpha=0.35, linewidths=0)
                 axes.plot(at, [values.median() for values in columns], color=colour, linestyle=STYLES[number % len(STYLES)], linewidth=1.8,
                           label=shorten(label, 40))
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_locator(NullLocator())
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.set_xticks(at, [f"{100 - rest:g}" if rest else "max" for rest in order])
-            axes.grid(alpha=0.25, which="both")
+            axes.grid(alpha=0.25)
             axes.text(0.02, 0.97, case_name(plan, case), transform=axes.transAxes, va="top", fontweight="bold")
             unit = metrics[order[0]].unit
             axes.set_ylabel(shorten(name or "latency", 20) + (f" ({shorten(unit, 12)})" if unit else ""))
         legend(panels[0, 0], plan.labels)
         panels[-1, 0].set_xlabel("percentile")
         # A file name, and ids of an SVG.
-        key = "latency-" + re.sub("[^A-Za-z0-9-]", "_", title)
+        key = "percentiles-" + re.sub("[^A-Za-z0-9-]", "_", title)
         return Picture(key, svg(figure, key), f"{title}: so many percent of the latencies are at most so long (log axis; less is better). "
                        "Lines: medians of the runs. Dots: one run each.")
 

@@ -33,7 +33,7 @@ SIMULATED = (
     "Documentation/simulation.rst.")
 # The columns of the second table: column of runs.csv, header, format, explanation.
 COUNTS = (
-    ("busy_percent", "busy %", "%.2f", "share of the time in which a CPU ran tasks (may exceed 100: the kernel counts some waits)"),
+    ("busy_percent", "busy %", "%.2f", "share of the time in which a CPU ran tasks; may exceed 100"),
     ("slice_ms", "slice ms", "%.3f", "average time slice"), ("sched", "sched", "%.0f", "calls of schedule()"),
     ("idle", "idle", "%.0f", "of these, how many found nothing to run"), ("wake", "wake", "%.0f", "wake-ups"),
     ("find_percent", "find %", "%.3f", "share of the time in the newly idle balance and in stealing"),
@@ -123,6 +123,11 @@ class Grid:
         widths = [max(map(len, column)) for column in zip(*lines)]
         return ["  ".join(cell.ljust(width) if head.left else cell.rjust(width)
                           for cell, width, head in zip(line, widths, self.heads)).rstrip() for line in lines]
+
+    @property
+    def explained(self) -> str:
+        """Its legend, or else what its columns are."""
+        return self.legend or ". ".join(f"{head.name}: {head.what}" for head in self.heads if head.what)
 
 
 @dataclass
@@ -295,7 +300,10 @@ def decide(plan: Plan, row: Row) -> str:
 
 def case_name(plan: Plan, case: Case) -> str:
     """What a sentence and a picture call it."""
-    return str(case) if len(plan.loads) > 1 or not case.level else f"{case.level} {level_name(plan)}"
+    if len(plan.loads) > 1 or not case.level:
+        return str(case)
+    name = level_name(plan)
+    return f"{case.level} {name.removesuffix('s') if case.level == '1' else name}"
 
 
 def row_name(plan: Plan, row: Row) -> str:
@@ -545,9 +553,8 @@ def count_grid(summary: Summary) -> Optional[Grid]:
     lines = [[*name_cells(plan, case), label, *("-" if math.isnan(value) else entry[2] % value
                                                 for entry, value in zip(shown, medians.loc[(case, label)]))]
              for case in plan.cases for label in plan.labels if (case, label) in medians.index]
-    return Grid("what the scheduler did, averaged over the CPUs; medians of the runs",
-                [*name_heads(plan), Head("side", left=True), *(Head(name, what) for _, name, _, what in shown)], lines,
-                ". ".join(f"{name}: {what}" for _, name, _, what in shown) + ". -: the kernel does not tell")
+    return Grid("what the scheduler did, averaged over the CPUs; medians of the runs; -: not known",
+                [*name_heads(plan), Head("side", left=True), *(Head(name, what) for _, name, _, what in shown)], lines)
 
 
 def perf_grid(summary: Summary) -> Optional[Grid]:
@@ -628,7 +635,7 @@ def text(summary: Summary) -> str:
     for grid in others:
         lines += ["", grid.title + ":", *grid.text]
     lines.append("")
-    notes: Iterable[str] = [note + "." for note in (*summary.notes, *(grid.legend for grid in others)) if note]
+    notes: Iterable[str] = [note + "." for note in (*summary.notes, *(grid.explained for grid in others)) if note]
     for note in [*notes, *[SIMULATED] * summary.plan.simulated]:
         lines += textwrap.wrap(note, 140, initial_indent="* ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"

@@ -596,7 +596,7 @@ def test_levels(raw):
     assert alone[0].comparison == summary.rows[0].comparison
     said, loss = summary.sentences
     low, middle, high = (f"{row.better:+.1f} %" for row in reversed(summary.rows))
-    assert said == f"on against off: GAIN in 1 of 3 rows, LOSS in 1; from {low} (4 groups) to {high} (1 groups)."
+    assert said == f"on against off: GAIN in 1 of 3 rows, LOSS in 1; from {low} (4 groups) to {high} (1 group)."
     assert loss.startswith(f"LOSS: on is {low[1:]} worse than off in time of hackbench-4 (95 % interval ")
     assert summary.verdict.loss and not summary.verdict.cannot and not summary.early
     text, _ = shown(made)
@@ -831,14 +831,17 @@ def test_render_needs_runs_csv_and_plan_only(raw):
 
 
 def test_repeat_command(raw):
-    more = "gate 1%,2ms\nquantum_ns 100\nappend a=b c\nadd prog 12ab\nalso fio\nperf_stat yes\ntimeout 9\n"
+    more = "gate 1%,2ms\nquantum_ns 100\nips 5\nidle_exit_ns 6\nappend a=b c\nadd prog 12ab\nalso fio\nperf_stat yes\ntimeout 9\n"
     plan = read_plan(raw(machine="1x2x1", runs=7, metrics=("n=n ([0-9]+),us", "time", "r=r (.*),more"), more=more).path)
     assert ablib.table.repeat_command(plan) == (
         "bench/ab --machine 1x2x1 --seeds development --runs 7 --metric 'n=n ([0-9]+),us' --metric time --metric 'r=r (.*),more' "
-        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --append 'a=b c' --add prog --also fio --timeout 9 --perf-stat "
+        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --ips 5 --idle-exit 6 --append 'a=b c' --add prog --also fio --timeout 9 --perf-stat "
         "-- ./work 'a b'")
     plan = read_plan(raw("two", sides="a=-,b=-", more="kernels a=/k/1,b=/k/2\n").path)
     assert ablib.table.repeat_command(plan) == "bench/ab --runs 10 --kernel a=/k/1,b=/k/2 -- ./work 'a b'"
+    plan = read_plan(raw("loads", cases=("hackbench-1", "hackbench-pipe-2", "pipe"), more="loops 3\nscale 4\ntrace_loops 5\n").path)
+    assert ablib.table.repeat_command(plan) == (
+        "bench/ab --load hackbench-1,hackbench-pipe-2,pipe --runs 10 --sides off=NO_STEAL,on=STEAL --trace --loops 3 --scale 4 --trace-loops 5")
 
 
 # several hosts
@@ -1013,15 +1016,47 @@ def long_words(raw, long):
     return made.path / "page.html"
 
 
+def hackbench_page(raw):
+    """Five levels, each with traced runs."""
+    made = levels(raw, {1: 0.7, 2: 0.85, 3: 1, 4: 1.05, 8: 1.1}, machine="2x8x2")
+    topology = "".join(f"cpu {cpu} llc {cpu // 16}\n" for cpu in range(32))
+    trace = "#: begin 1.0\n#: end 1.1\n" + "".join(
+        f" x-1 [{cpu:03}] d..2. 1.0{turn}: sched_switch: prev_comm=x prev_pid={(cpu + 1) * (turn % 2)} prev_prio=120 prev_state=S ==> "
+        f"next_comm=y next_pid={(cpu + 1) * (1 - turn % 2)} next_prio=120\n" for turn in range(10) for cpu in range(31))
+    for case in made.cases:
+        for side in made.sides:
+            made.run(0, side, case=case, unit=f"{case}-0", topology=topology, trace=trace)
+    text, _ = shown(made)
+    assert "traced run not used" not in text
+    return made.path / "page.html"
+
+
+def latency_page(raw):
+    names = [f"{what}_{name}" for what in ("wakeup", "request") for name in ("p50", "p99", "p99.9", "max")]
+    made = levels(raw, {"0.5x": 0.9, "1x": 1, "2x": 1.1}, load="latency", more="level_name:latency workers\n", machine="1x2x2",
+                  metrics=[f"{name}={name.replace('.', '[.]')} ([0-9.]+),us" for name in names])
+    for number, path in enumerate(sorted(made.path.glob("raw/*/runs/*/*"))):
+        (path / "stdout").write_text("".join(f"{name} {(place + 1) ** 4 * (1 + number % 7 / 50)}\n" for place, name in enumerate(names)))
+        files = sorted(file.name for file in path.iterdir() if file.name != "sum")
+        (path / "sum").write_text(subprocess.run(["cksum", *files], cwd=path, capture_output=True, text=True, check=True).stdout)
+    shown(made)
+    return made.path / "page.html"
+
+
+PAGES = {"hackbench": hackbench_page, "latency": latency_page}
+
+
 @pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
 @pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("kind", ["usual", "long", "hosts"])
+@pytest.mark.parametrize("kind", ["usual", "long", "hosts", "hackbench", "latency"])
 def test_page_in_a_browser(raw, tmp_path, width, kind):
     """Nothing is wider than the window or cut off; tables scroll in their own boxes."""
     if kind == "hosts":
         made = on_hosts(raw, {"a": 1.1, "root@a-host-with-a-long-name.example.net:2222": 1.2}, metrics=("time", "n=n ([0-9]+),ops,more"))
         shown(made)
         page = made.path / "page.html"
+    elif kind in PAGES:
+        page = PAGES[kind](raw)
     else:
         page = long_words(raw, kind == "long")
     # In a frame, as a window has at least 500 pixels.
@@ -1034,17 +1069,20 @@ def test_page_in_a_browser(raw, tmp_path, width, kind):
     found = re.search(r"<title>measured\|(.*)</title>", done.stdout, re.S)
     assert found, done.stdout[:2000] + done.stderr
     inner, scroll, wide, cut, pictures = found[1].split("|")
-    assert (int(inner), wide, cut, pictures) == (width, "", "0", "2") and int(scroll) <= width
+    assert (int(inner), wide, cut, pictures) == (width, "", "0", {"hackbench": "4", "latency": "3"}.get(kind, "2")) and int(scroll) <= width
 
 
-def test_page_needs_nothing_else(raw):
-    page = long_words(raw, False)
+@pytest.mark.parametrize("kind", ["usual", "hackbench", "latency"])
+def test_page_needs_nothing_else(raw, kind):
+    page = PAGES[kind](raw) if kind in PAGES else long_words(raw, False)
     text = page.read_text()
-    assert "<script" not in text and not re.search(r"""(src|href)=["'](?!#)|@import|url\((?!#)""", text)
+    assert "<script" not in text and not re.search(r"""(src|href)=["'](?!#|data:image/png;base64,)|@import|url\((?!#)""", text)
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
     assert text.index("class=\"verdict") < text.index("<svg") < text.index("<table")
-    ElementTree.parse(page.with_name("speedup.svg"))
+    for picture in page.parent.glob("*.svg"):
+        ElementTree.parse(picture)
+    assert len(list(page.parent.glob("*.svg"))) == text.count("<figure>")
 
 
 def test_page_escapes(raw):
