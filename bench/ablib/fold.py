@@ -316,8 +316,8 @@ def row_of(unit: Unit, name: str, plan: Plan) -> dict[str, object]:
         valid = "the clock did not advance"
     command = text_of(files, "command").splitlines()
     row = {"format": FORMAT, "host": text_of(unit.machine, "host") or plan.get("host", "here"), "machine": plan.get("machine", "here"),
-           "boot": f"{unit.name}/{boot}", "unit": unit.name, "load": case.load, "level": case.level, "tasks": text_of(files, "tasks").strip(),
-           "pair": pair, "position": position, "side": side,
+           "boot": f"{unit.name}/{boot}", "unit": unit.name, "load": case.load, "level": case.level,
+           "tasks": text_of(files, "tasks").strip(), "pair": pair, "position": position, "side": side,
            "command": shlex.join(command) if case.load == "command" else " ".join(command), "seed": plan.seed(pair),
            "exit": text_of(files, "exit").strip() or "unknown", "valid": valid, "time_ns": time, "cpus": count_cpus(files)}
     output = "\n".join(text_of(files, what) for what in ("stdout", "stderr"))

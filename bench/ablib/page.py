@@ -9,14 +9,14 @@ from . import plots, table
 from .plan import write_whole
 
 # Keys of the plan that the header shows, or that say nothing to a reader.
-SHOWN = ("format", "case", "command", "sides", "runs", "hosts", "seeds", "machine", "gate", "project", "kernel", "uname", "release", "loops",
-         "scale", "trace_loops")
+SHOWN = ("format", "case", "command", "sides", "runs", "hosts", "seeds", "machine", "gate", "project", "kernel", "uname", "release",
+         "loops", "scale", "trace_loops")
 
 
 def page(summary: table.Summary, pictures: list[plots.Picture]) -> str:
     """The page."""
-    plan, verdicts = summary.plan, {row.verdict for row in summary.rows}
-    kind = "cannot" if len(summary.cannot) == len(plan.cases) else "LOSS" if summary.verdict.loss else "GAIN" if "GAIN" in verdicts else "none"
+    plan, gain = summary.plan, any(row.verdict == "GAIN" for row in summary.rows)
+    kind = "cannot" if len(summary.cannot) == len(plan.cases) else "LOSS" if summary.verdict.loss else "GAIN" if gain else "none"
     rest = [(key, value) for key, values in plan.lines.items() if key not in SHOWN and not key.startswith(("about:", "level_name:"))
             for value in values]
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True,
@@ -25,7 +25,8 @@ def page(summary: table.Summary, pictures: list[plots.Picture]) -> str:
     return environment.get_template("page.html.j2").render(
         title=f"{plan.labels[0]} against {', '.join(plan.labels[1:])}: {what}", kind=kind, summary=summary, header=table.header(summary),
         pictures=[picture for picture in pictures if not picture.name.startswith("busy")],
-        rasters=[picture for picture in pictures if picture.name.startswith("busy")], caveat=table.SIMULATED if plan.simulated else "", repeat=table.repeat_command(plan), rest=rest)
+        rasters=[picture for picture in pictures if picture.name.startswith("busy")],
+        caveat=table.SIMULATED if plan.simulated else "", repeat=table.repeat_command(plan), rest=rest)
 
 
 def render(directory: Path) -> table.Verdict:

@@ -65,10 +65,16 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length - 1] + "…"
 
 
-def legend(axes: Axes, labels: Sequence[str], **more: object) -> None:
+def panels_of(number: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A picture of panels, one above the other."""
+    figure, panels = plt.subplots(number, 1, figsize=(WIDTH, height), layout="constrained", squeeze=False, sharex=True)
+    return figure, list(panels[:, 0])
+
+
+def legend(axes: Axes, labels: Sequence[str]) -> None:
     """Above the picture, in a line if it fits."""
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncol=len(labels) if sum(map(len, labels)) <= 30 else 1,
-                **more)
+    columns = len(labels) if sum(map(len, labels)) <= 30 else 1
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncol=columns)
 
 
 def pair_ratios(row: Row) -> list[float]:
@@ -114,7 +120,7 @@ def by_level(summary: Summary, lines: dict[tuple[str, str], list[Row]]) -> str:
     plan = summary.plan
     tasks = summary.runs.groupby("case")["tasks"].max()
     with matplotlib.rc_context(SETTINGS):
-        figure, axes = plt.subplots(figsize=(WIDTH, 3.4), layout="constrained")
+        figure, (axes,) = panels_of(1, 3.4)
         axes.axhline(0, color="#000000", linewidth=1)
         if plan.gate.percent:
             axes.axhspan(-plan.gate.percent, plan.gate.percent, color="#999999", alpha=0.25, linewidth=0)
@@ -127,7 +133,8 @@ def by_level(summary: Summary, lines: dict[tuple[str, str], list[Row]]) -> str:
             at = numpy.array([tasks[row.case] for row in rows]) * 1.035 ** (number - (len(lines) - 1) / 2)
             ticks |= {float(tasks[row.case]): row.case.level for row in rows}
             labels.append(", ".join([load] * (len(loads) > 1) + [side] * (len(plan.labels) > 2 or len(loads) == 1)))
-            axes.plot(at, [row.better for row in rows], marker="D", markersize=5, color=colour, linewidth=1.2, label=shorten(labels[-1], 40))
+            axes.plot(at, [row.better for row in rows], marker="D", markersize=5, color=colour, linewidth=1.2,
+                      label=shorten(labels[-1], 40))
             for x, row in zip(at, rows):
                 axes.scatter([x * 1.02] * row.pairs, pair_ratios(row), s=9, color=colour, alpha=0.4, linewidths=0)
                 if row.bounds:
@@ -149,7 +156,7 @@ def by_row(summary: Summary, rows: Sequence[Row]) -> str:
     plan = summary.plan
     height = 0.75 if len(rows) < 8 else 0.5
     with matplotlib.rc_context(SETTINGS):
-        figure, axes = plt.subplots(figsize=(WIDTH, 0.75 + height * max(1, len(rows))), layout="constrained")
+        figure, (axes,) = panels_of(1, 0.75 + height * max(1, len(rows)))
         axes.axvline(0, color="#000000", linewidth=1)
         if plan.gate.percent:
             axes.axvspan(-plan.gate.percent, plan.gate.percent, color="#999999", alpha=0.25, linewidth=0)
@@ -184,7 +191,7 @@ def distribution(summary: Summary, case: Case) -> Picture:
     values, _ = metric_values(plan, summary.whole[summary.whole["case"] == case], metric)
     unit, divisor = shown_unit(metric, values[labels[0]])
     with matplotlib.rc_context(SETTINGS):
-        figure, axes = plt.subplots(figsize=(WIDTH, 3.2), layout="constrained")
+        figure, (axes,) = panels_of(1, 3.2)
         for number, label in enumerate(labels):
             ordered = numpy.sort(values[label]) / divisor
             if len(ordered):
@@ -220,8 +227,8 @@ def percentiles(summary: Summary, load: str, name: str, metrics: dict[float, Met
     at = [-numpy.log10(rest) if rest else 1 - numpy.log10(min(filter(None, metrics))) for rest in order]
     title = f"{load}-{name}".strip("-")
     with matplotlib.rc_context(SETTINGS):
-        figure, panels = plt.subplots(len(cases), 1, figsize=(WIDTH, 0.7 + 2.1 * len(cases)), layout="constrained", squeeze=False, sharex=True)
-        for axes, case in zip(panels[:, 0], cases):
+        figure, panels = panels_of(len(cases), 0.7 + 2.1 * len(cases))
+        for axes, case in zip(panels, cases):
             whole = summary.whole[summary.whole["case"] == case]
             for number, label in enumerate(plan.labels):
                 colour, mine = SIDES[number % len(SIDES)], whole[whole["side"] == label]
@@ -239,8 +246,8 @@ def percentiles(summary: Summary, load: str, name: str, metrics: dict[float, Met
             axes.text(0.02, 0.97, case_name(plan, case), transform=axes.transAxes, va="top", fontweight="bold")
             unit = metrics[order[0]].unit
             axes.set_ylabel(shorten(name or "latency", 20) + (f" ({shorten(unit, 12)})" if unit else ""))
-        legend(panels[0, 0], plan.labels)
-        panels[-1, 0].set_xlabel("percentile")
+        legend(panels[0], plan.labels)
+        panels[-1].set_xlabel("percentile")
         # A file name, and ids of an SVG.
         key = "percentiles-" + re.sub("[^A-Za-z0-9-]", "_", title)
         return Picture(key, svg(figure, key), f"{title}: so many percent of the latencies are at most so long (log axis; less is better). "
@@ -262,9 +269,8 @@ def busy_cpus(summary: Summary, case: Case) -> Picture:
     labels = [label for label in plan.labels if label in set(mine["side"])]
     panel = min(2.6, max(1.0, 0.03 * mine["cpu"].nunique() + 0.6))
     with matplotlib.rc_context(SETTINGS):
-        figure, panels = plt.subplots(len(labels), 1, figsize=(WIDTH, 1.1 + (panel + 0.3) * len(labels)), layout="constrained", squeeze=False,
-                                      sharex=True)
-        for axes, label in zip(panels[:, 0], labels):
+        figure, panels = panels_of(len(labels), 1.1 + (panel + 0.3) * len(labels))
+        for axes, label in zip(panels, labels):
             lines: pandas.DataFrame = mine[mine["side"] == label]
             ends = (lines["llc"] != lines["llc"].shift(-1)).to_numpy().nonzero()[0] + 1
             axes.imshow(blend(lines["busy"], lines["wasted"]), aspect="auto", interpolation="none",
@@ -278,13 +284,13 @@ def busy_cpus(summary: Summary, case: Case) -> Picture:
             axes.set_title(f"{shorten(label, 26)}: {run['wasted_percent'].median():.2f} % wasted", fontsize=9, loc="left")
         axes.set_xlim(0, mine["ns"].max() / 1e6)
         axes.set_xlabel("time since the start of the run (ms)")
-        panels[-1, 0].legend(handles=[Patch(facecolor=colour, edgecolor="#888888", label=text) for colour, text in (
+        panels[-1].legend(handles=[Patch(facecolor=colour, edgecolor="#888888", label=text) for colour, text in (
             (BUSY, "busy"), (NOTHING_WAITS, "idle"), (WASTED, "wasted"), (UNKNOWN, "unknown"))],
             loc="upper left", bbox_to_anchor=(-0.14, -0.45 / panel), ncols=4, fontsize=8, frameon=False, columnspacing=1)
         key = f"busy-{case}"
         return Picture(key, svg(figure, re.sub("[^A-Za-z0-9-]", "_", key)),
-                       f"The {mine['cpu'].nunique()} CPUs in {case}, a line each; traced runs, which may have less work. Wasted: idle while a "
-                       "task waits on a busy CPU of the same LLC. Unknown: no switch in the trace.")
+                       f"The {mine['cpu'].nunique()} CPUs in {case}, a line each; traced runs, which may have less work. Wasted: idle "
+                       "while a task waits on a busy CPU of the same LLC. Unknown: no switch in the trace.")
 
 
 def draw(summary: Summary) -> list[Picture]:

@@ -2,8 +2,8 @@
 """What a comparison shows, from DIR/runs.csv, DIR/busy.csv and DIR/plan alone, and the table of it.
 
 A pair is a run of each side. It counts if all of its runs ended with status 0 and are valid. For a metric it counts if each of its runs has
-a value above 0, too (the ratio needs one). Pairs that do not count are dropped and counted by side and reason. Pair 0, the traced one, is in
-no comparison.
+a value above 0, too (the ratio needs one). Pairs that do not count are dropped and counted by side and reason. Pair 0, the traced one, is
+in no comparison.
 """
 
 import csv
@@ -206,7 +206,8 @@ def read_csv(path: Path, columns: Sequence[str], numbers: Sequence[str]) -> pand
     found = lines[0] if lines else []
     wrong = next((line[0] for line in lines[1:] if line[:1] != [FORMAT]), None)
     if found[:1] != ["format"] or wrong is not None:
-        raise AbError(f"{path}: not a {path.name} of format {FORMAT}" + (f" (format '{wrong}')" if wrong is not None else "") + f"; {way_out}")
+        has = f" (format '{wrong}')" if wrong is not None else ""
+        raise AbError(f"{path}: not a {path.name} of format {FORMAT}{has}; {way_out}")
     missing = [column for column in columns if column not in found]
     if missing or any(len(line) != len(found) for line in lines[1:]):
         raise AbError(f"{path}: " + (f"no column {missing[0]}" if missing else "a line is incomplete") + f"; {way_out}")
@@ -229,7 +230,8 @@ def read_runs(directory: Path, plan: Plan) -> pandas.DataFrame:
     for what, known in (("side", plan.labels), ("case", plan.cases)):
         strangers = [key for key in runs[what] if key not in known]
         if strangers:
-            raise AbError(f"{path}: {what} '{strangers[0]}' is none of {plan.path}; delete runs.csv and run the same bench/ab command again")
+            raise AbError(f"{path}: {what} '{strangers[0]}' is none of {plan.path}; delete runs.csv and run the same bench/ab command "
+                          "again")
     runs["why"] = ["" if (status, valid) == ("0", "yes") else valid if status == "0" else
                    f"exit {status}" + (" (timeout)" if status == "124" else "") for status, valid in zip(runs["exit"], runs["valid"])]
     return runs
@@ -381,7 +383,8 @@ def footnotes(summary: Summary, incomplete: int, reasons: dict[str, Counter]) ->
     if len(shared) and shared["boot"].duplicated().any():
         boots, number = shared["boot"].nunique(), len(shared.drop_duplicates(["host", "case", "pair"]))
         notes.append(f"{plural(number, 'pair')} ran in {plural(boots, 'boot')}. Runs of one boot are not independent samples of machines: "
-                     f"the intervals and p {'of a host ' if len(plan.hosts) > 1 else ''}are about {'this boot' if boots == 1 else 'these boots'}")
+                     f"the intervals and p {'of a host ' if len(plan.hosts) > 1 else ''}are about "
+                     f"{'this boot' if boots == 1 else 'these boots'}")
     metrics = list(dict.fromkeys(row.metric for row in summary.rows))
     notes += [f"the gate's bound of {plan.gate.absolute:g}{plan.gate.unit} does not apply to {metric.name} ({metric.unit or 'no unit'})"
               for metric in metrics if plan.gate.unit and plan.gate.bound(metric) is None]
@@ -393,8 +396,8 @@ def footnotes(summary: Summary, incomplete: int, reasons: dict[str, Counter]) ->
                  + (f". Exact coverage of the intervals: {', '.join(coverage)} %" if coverage else ""))
     if any(metric.better == "same" for metric in metrics):
         share = f"{max(SHARE, plan.gate.percent):g} %"
-        notes.append(f"of what must stay the same, better % is the change. DIFF: q below 0.05, and the change is more than {share}. same: the "
-                     f"whole interval is within {share}")
+        notes.append(f"of what must stay the same, better % is the change. DIFF: q below 0.05, and the change is more than {share}. same: "
+                     f"the whole interval is within {share}")
     if any(case.level.endswith("x") for case in plan.cases):
         notes.append("a level such as 2x: tasks for each CPU")
     return notes
@@ -532,7 +535,8 @@ def host_grid(summary: Summary) -> Optional[Grid]:
               f"{100 * made.i2:.0f}", f"{stats.percent(math.sqrt(made.tau2)):.2f}"]
              for row in summary.rows if row.combination for made in [row.combination]]
     heads = [*name_heads(plan), Head("metric", left=True), *[Head("side", left=True)] * side, Head("hosts"), Head("Q", "Cochran's"),
-             Head("p of Q", "small: hosts differ"), Head("I^2 %", "not chance within hosts"), Head("spread of hosts %", "standard deviation")]
+             Head("p of Q", "small: hosts differ"), Head("I^2 %", "not chance within hosts"),
+             Head("spread of hosts %", "standard deviation")]
     return Grid("heterogeneity: how much the hosts differ", heads, lines,
                 "Q: Cochran's Q; a small p says that the hosts differ by more than chance. I^2: the share of the spread of the estimates "
                 "that is not chance within hosts. Spread of hosts: the standard deviation between hosts (DerSimonian and Laird)") \

@@ -147,7 +147,8 @@ def test_plan_refused(raw, change, text):
 
 
 @pytest.mark.parametrize("name, load, level", [
-    ("hackbench-4", "hackbench", "4"), ("hackbench-pipe-2", "hackbench-pipe", "2"), ("latency-0.5x", "latency", "0.5x"), ("pipe", "pipe", ""),
+    ("hackbench-4", "hackbench", "4"), ("hackbench-pipe-2", "hackbench-pipe", "2"), ("latency-0.5x", "latency", "0.5x"),
+    ("pipe", "pipe", ""),
     ("hackbench-pipe", "hackbench-pipe", ""), ("nice-10x", "nice", "10x"), ("a-2-3", "a-2", "3")])
 def test_case(name, load, level):
     assert Case.parse(name) == Case(load, level) and str(Case(load, level)) == name
@@ -325,7 +326,8 @@ def test_schedule_that_does_not_fit_is_refused(raw, schedule):
 
 def test_cases(raw):
     """Loads with and without levels, whose metrics share columns; rows are in the order of the cases."""
-    made = raw(cases=("latency-2x", "latency-0.5x", "pipe"), more="metric:pipe time\nmetric:pipe p=p ([0-9]+),us\n", metrics=("p=p: ([0-9]+),us",))
+    made = raw(cases=("latency-2x", "latency-0.5x", "pipe"), more="metric:pipe time\nmetric:pipe p=p ([0-9]+),us\n",
+               metrics=("p=p: ([0-9]+),us",))
     for case, tasks, text in (("pipe", None, "p 5"), ("latency-0.5x", "1\n", "p: 6"), ("latency-2x", "4\n", "p: 7")):
         made.run(1, "off", case=case, tasks=tasks, stdout=text, command="\n".join([*case.split("-"), "scale=1", ""]))
     plan = made.path / "plan"
@@ -602,7 +604,8 @@ def test_levels(raw):
     text, _ = shown(made)
     assert [(row["groups"], row["unit"], row["pairs"]) for row in lines_of(text, "groups")] == [
         (level, unit["unit"], "8") for level, unit in zip("124", lines_of(text, "groups"))]
-    assert "metric" not in text.split("\n\n")[2] and "metric     time (less is better)" in text and "8 planned for each case, 24 measured" in text
+    assert "metric" not in text.split("\n\n")[2] and "metric     time (less is better)" in text
+    assert "8 planned for each case, 24 measured" in text
 
 
 def test_no_loss(raw):
@@ -674,7 +677,8 @@ def test_several_loads(raw):
                for name in re.findall(r"% \((.*?)\)", summary.sentences[0]))
     main, counts, perf = summary.grids
     assert [head.name for head in main.heads][:4] == ["load", "level", "metric", "unit"]
-    assert main.lines[3][:4] == ["latency", "2x", "p99 (less is better)", "us"] and main.lines[4][:3] == ["pipe", "-", "time (less is better)"]
+    assert main.lines[3][:4] == ["latency", "2x", "p99 (less is better)", "us"]
+    assert main.lines[4][:3] == ["pipe", "-", "time (less is better)"]
     assert [line[:3] for line in counts.lines] == [[*case, side] for case in (("latency", "0.5x"), ("latency", "2x"), ("pipe", "-"))
                                                    for side in made.sides]
     busy = [100 * 500000 / (2 * run) for run in summary.whole[summary.whole["side"] == "on"]["time_ns"][:8]]
@@ -835,13 +839,14 @@ def test_repeat_command(raw):
     plan = read_plan(raw(machine="1x2x1", runs=7, metrics=("n=n ([0-9]+),us", "time", "r=r (.*),more"), more=more).path)
     assert ablib.table.repeat_command(plan) == (
         "bench/ab --machine 1x2x1 --seeds development --runs 7 --metric 'n=n ([0-9]+),us' --metric time --metric 'r=r (.*),more' "
-        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --ips 5 --idle-exit 6 --append 'a=b c' --add prog --also fio --timeout 9 --perf-stat "
-        "-- ./work 'a b'")
+        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --ips 5 --idle-exit 6 --append 'a=b c' --add prog --also fio --timeout 9 "
+        "--perf-stat -- ./work 'a b'")
     plan = read_plan(raw("two", sides="a=-,b=-", more="kernels a=/k/1,b=/k/2\n").path)
     assert ablib.table.repeat_command(plan) == "bench/ab --runs 10 --kernel a=/k/1,b=/k/2 -- ./work 'a b'"
     plan = read_plan(raw("loads", cases=("hackbench-1", "hackbench-pipe-2", "pipe"), more="loops 3\nscale 4\ntrace_loops 5\n").path)
     assert ablib.table.repeat_command(plan) == (
-        "bench/ab --load hackbench-1,hackbench-pipe-2,pipe --runs 10 --sides off=NO_STEAL,on=STEAL --trace --loops 3 --scale 4 --trace-loops 5")
+        "bench/ab --load hackbench-1,hackbench-pipe-2,pipe --runs 10 --sides off=NO_STEAL,on=STEAL --trace --loops 3 --scale 4 "
+        "--trace-loops 5")
 
 
 # several hosts

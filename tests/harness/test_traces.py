@@ -191,8 +191,9 @@ def test_entries_are_counted():
     assert analysed(trace_text(lines), PAIRS).wasted == pytest.approx(10)
 
 
-@pytest.mark.parametrize("topology, why", [("", "does not say"), ("cpu 0 llc -\n", "does not say"), ("cpu 0 llc 0\ncpu 2 llc 0\n", "not have all"),
-                                           ("cpu 0 core 1\n", "does not say")])
+@pytest.mark.parametrize("topology, why", [
+    ("", "does not say"), ("cpu 0 llc -\n", "does not say"), ("cpu 0 llc 0\ncpu 2 llc 0\n", "not have all"),
+    ("cpu 0 core 1\n", "does not say")])
 def test_no_llcs(topology, why):
     with pytest.raises(AbError, match=why):
         traces.llcs_of(topology)
@@ -265,7 +266,8 @@ def test_busy_csv(raw):  # noqa: F811
     made = traced(raw, trace_text([line for line in WASTE if "[003]" not in line]))
     fold.fold(made.path)
     busy = pandas.read_csv(made.path / "busy.csv", dtype=str, keep_default_na=False)
-    assert list(busy) == list(fold.BUSY) and busy[["load", "level", "ns"]].drop_duplicates().values.tolist() == [["hackbench", "2", "1000000"]]
+    assert list(busy) == list(fold.BUSY)
+    assert busy[["load", "level", "ns"]].drop_duplicates().values.tolist() == [["hackbench", "2", "1000000"]]
     on = busy[busy["side"] == "on"]
     assert on[["cpu", "llc"]].values.tolist() == [["0", "0"], ["1", "0"], ["2", "2"], ["3", "2"]]
     cells = fold.CELLS
