@@ -839,8 +839,8 @@ def test_repeat_command(raw):
     plan = read_plan(raw(machine="1x2x1", runs=7, metrics=("n=n ([0-9]+),us", "time", "r=r (.*),more"), more=more).path)
     assert ablib.table.repeat_command(plan) == (
         "bench/ab --machine 1x2x1 --seeds development --runs 7 --metric 'n=n ([0-9]+),us' --metric time --metric 'r=r (.*),more' "
-        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --ips 5 --idle-exit 6 --append 'a=b c' --add prog --also fio --timeout 9 "
-        "--perf-stat -- ./work 'a b'")
+        "--sides off=NO_STEAL,on=STEAL --gate 1%,2ms --quantum 100 --ips 5 --idle-exit 6 --append 'a=b c' --add prog --also fio "
+        "--timeout 9 --perf-stat -- ./work 'a b'")
     plan = read_plan(raw("two", sides="a=-,b=-", more="kernels a=/k/1,b=/k/2\n").path)
     assert ablib.table.repeat_command(plan) == "bench/ab --runs 10 --kernel a=/k/1,b=/k/2 -- ./work 'a b'"
     plan = read_plan(raw("loads", cases=("hackbench-1", "hackbench-pipe-2", "pipe"), more="loops 3\nscale 4\ntrace_loops 5\n").path)

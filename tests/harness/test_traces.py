@@ -13,7 +13,7 @@ from commands import TOP
 
 sys.path.insert(0, str(TOP / "bench"))
 from ablib import AbError, fold, plots, table, traces  # noqa: E402
-from test_ablib import raw, shown  # noqa: E402,F401
+from test_ablib import AFTER, BEFORE, raw, shown  # noqa: E402,F401
 
 
 def switch(at, cpu, prev, state, following, prio=120, comm="hackbench", style="       {0}-{1}   [{2:03}] d..2. {3}: "):
@@ -236,12 +236,13 @@ def test_figures_of_a_traced_run(raw):  # noqa: F811
 
 
 def test_traced_runs_count_in_no_comparison(raw):  # noqa: F811
-    made = traced(raw, trace_text(WASTE))
+    made = traced(raw, trace_text(WASTE), schedstat_before=BEFORE, schedstat_after=AFTER)
     fold.fold(made.path)
     summary = table.summarise(made.path)
     assert [(row.pairs, row.base) for row in summary.rows] == [(3, [101, 102, 103])] * 2 and summary.complete == 6
     counts = summary.grids[1]
     assert [head.name for head in counts.heads][:2] == ["level", "side"]
+    assert {line[2] for line in counts.lines} == {"-"}
     assert [line[:2] + line[-2:] for line in counts.lines] == [["2", "off", "0.00", "1000.0"], ["2", "on", "10.00", "1000.0"],
                                                             ["4", "off", "-", "-"], ["4", "on", "-", "-"]]
 
