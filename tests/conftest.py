@@ -116,8 +116,8 @@ def sim_kernel(run, top):
 
 @pytest.fixture(scope="session")
 def comparison(run, top, tmp_path_factory):
-    """What bench/in-sim says, and its directory: a small comparison on 4 CPUs in 2 LLCs and 2 nodes."""
+    """What bench/ab says, and its directory: a small comparison on 4 CPUs in 2 LLCs and 2 nodes."""
     out = tmp_path_factory.mktemp("comparison") / "out"
-    said = run(top / "bench/in-sim", "--machine", "2x2x1", "--groups", "1 2", "--loops", 100, "--runs", 2,
+    said = run(top / "bench/ab", "--machine", "2x2x1", "--load", "hackbench-1,hackbench-2", "--loops", 100, "--runs", 2, "--trace",
                "--trace-loops", 20, "--out", out).stdout
     return said, out

@@ -29,8 +29,8 @@ PLACE = ".cache/sched-steal-ab"
 SIMULATOR = "bash tar flock perl rsync setpriv taskset gcc make cpio gzip awk qemu-system-aarch64".split()
 REAL = "sh tar awk".split()
 # What a unit of simulated machines needs of this repository.
-FILES = ("bench/ab-unit", "bench/ab-on-host", "bench/collect/*", "bench/collect/loads/*", "scripts/lib.sh", "scripts/boot",
-         "scripts/splats", "scripts/guest-image", "sim/machine", "sim/qemu/*", "sim/guest/*")
+FILES = ("bench/ab-unit", "bench/ab-on-host", "bench/collect/llc.awk", "scripts/lib.sh", "scripts/boot", "scripts/splats",
+         "scripts/guest-image", "sim/machine", "sim/qemu/*", "sim/guest/*")
 ASK = """
 missing=
 for c in %s; do
@@ -120,15 +120,21 @@ def ask_all(hosts: Iterable[Host], programs: Sequence[str]) -> dict[str, str]:
         return {host.name: why for host, why in zip(hosts, answers) if why}
 
 
-def check(hosts: list[Host], programs: Sequence[str]) -> None:
-    """Refuses hosts that cannot be reached or lack something."""
-    for name, why in ask_all(hosts, programs).items():
+def check(hosts: list[Host], programs: Sequence[str], optional: Sequence[str] = ()) -> dict[str, str]:
+    """Refuses hosts that cannot be reached or lack something. Returns which of the optional programs is missing on which host."""
+    lacking = {}
+    for name, why in ask_all(hosts, [*dict.fromkeys([*programs, *optional])]).items():
         raise AbError(f"host {name} cannot be reached (ssh -o BatchMode=yes): {why}")
     for host in hosts:
-        if host.facts["missing"]:
-            raise AbError(f"host {host.name}: not installed: {host.facts['missing']}")
+        missing = host.facts["missing"].split()
+        lacking |= dict.fromkeys(missing, host.name)
+        # The simulator's QEMU may have another name there.
+        missing = [program for program in missing if program in programs or program not in optional]
+        if missing:
+            raise AbError(f"host {host.name}: not installed: {' '.join(missing)}")
         if re.search(r"[\s,:']", host.facts["home"]):
             raise AbError(f"host {host.name}: the path of its home directory has a space, comma, colon or apostrophe: {host.facts['home']}")
+    return lacking
 
 
 def check_qemu(hosts: list[Host], version: str) -> None:

@@ -64,7 +64,10 @@ def test_gain(here):
     stdout, stderr = here.compare("--runs", 6)
     assert "GAIN" in stdout and stdout == here.get("out/table.txt")
     assert (here.out / "page.html").exists() and (here.out / "speedup.svg").exists()
-    assert [f"{n} of 6 pairs" for n in range(1, 7)] == re.findall(r"\d of 6 pairs", stderr)
+    # a line for each pair, and the whole table once
+    lines = re.findall(r"^ab: pair (\d): on \+1[01]\.\d %; (\d) of 6 pairs", stderr, re.M)
+    assert lines == [(str(n), str(n)) for n in range(1, 7)] and stderr.count("1 of 6 planned pairs") == 1
+    assert stderr.index("pair 1: ") < stderr.index("1 of 6 planned pairs") < stderr.index("pair 2: ")
     rows = here.rows
     assert len(rows) == 12 and {(row["exit"], row["valid"]) for row in rows} == {("0", "yes")}
     assert all(abs(float(row["time_ns"]) / {"off": 1e9, "on": 0.9e9}[row["side"]] - 1) < 0.01 for row in rows)
@@ -174,6 +177,23 @@ def test_one_pair_is_too_few(here):
     (["--machine", "1x2x1", "--seeds", "any", "--", "load"], "invalid choice"),
     (["--machine", "1x2x1", "--out", "a,b", "--", "load"], "contains a comma"),
     (["--", "sh", "-c", "a\nb"], "newline"),
+    (["--load", "hackbench-0"], "--load hackbench-0: '0' is not a number above 0, or a multiple of the number of CPUs"),
+    (["--load", "hackbench-1,what"], "--load what: no such load; --list shows all"),
+    (["--load", "pipe-2"], "--load pipe-2: pipe has no levels"),
+    (["--load", ","], "no such load"),
+    (["--load", "fork", "--", "load"], "--load and a command exclude each other"),
+    (["--load", "fork", "--metric", "time"], "--metric is for a command"),
+    (["--load", "fork", "--loops", "3"], "--loops needs the load hackbench"),
+    (["--load", "hackbench", "--scale", "3"], "--scale needs a load other than hackbench"),
+    (["--loops", "3", "--", "load"], "--loops needs the load hackbench"),
+    (["--load", "hackbench", "--trace-loops", "3"], "--trace-loops needs --trace"),
+    (["--load", "hackbench", "--loops", "0"], "'0' is not a positive number"),
+    (["--load", "hackbench", "--published"], "--published needs --machine"),
+    (["--load", "hackbench", "--idle-exit", "5"], "--idle-exit needs --machine"),
+    (["--machine", "1x2x1", "--ips", "0", "--", "load"], "'0' is not a positive number"),
+    (["--list", "--runs", "3"], "--list takes no other arguments"),
+    (["--render", "out", "--runs", "3"], "--render takes no other arguments"),
+    (["--render", "/no/such"], "/no/such: no directory that bench/ab has written"),
 ])
 def test_usage_errors(here, words, message):
     stdout, stderr = here.ab(*words, rc=2)
@@ -219,7 +239,7 @@ def test_interrupted_call_goes_on(here, number):
     assert number == signal.SIGKILL or f"to continue: the same command with --out {here.out}" in stderr
     wait_for(here.all_gone)
     plan = here.get("out/plan")
-    stats = {path: path.stat().st_mtime_ns for path in here.out.glob("raw/here/runs/*/sum")}
+    stats = {path: path.stat().st_mtime_ns for path in here.out.glob("raw/here/runs/*/*/sum")}
     assert len(stats) in (6, 7)
     stdout, stderr = here.compare("--runs", 6, load=load)
     assert "has 3 of 6 pairs already; continuing" in stderr
@@ -232,6 +252,111 @@ def test_interrupted_call_goes_on(here, number):
     assert again == stdout
 
 
+# Loads
+
+class Loads(Here):
+    """With tests/fakes/ab/hackbench, which takes a second for each group, a tenth less with stealing."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.link(FAKES / "hackbench")
+
+    def compare(self, *words, rc=0, load="hackbench-1,hackbench-2", **more):
+        return self.ab("--out", self.out, "--load", load, "--loops", 1000, *words, rc=rc, **more)
+
+    def whole(self, pairs, cases=("hackbench-1", "hackbench-2")):
+        runs = [(f"{row['load']}-{row['level']}", int(row["pair"]), row["side"]) for row in self.rows]
+        assert sorted(runs) == sorted((case, pair, side) for case in cases for pair in range(1, pairs + 1) for side in ("off", "on"))
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Loads(tmp_path)
+
+
+def said_pairs(stderr):
+    return re.findall(r"^ab: (\S+), pair (\d): on [+-][0-9.]+ %; \d+ of \d+ pairs", stderr, re.M)
+
+
+def test_loads(bench):
+    """The pairs of the cases take turns, the longest first. There is a table when each case has a pair."""
+    stdout, stderr = bench.compare("--runs", 6)
+    assert said_pairs(stderr) == [(f"hackbench-{groups}", str(pair)) for pair in range(1, 7) for groups in (2, 1)]
+    assert stderr.index("hackbench-1, pair 1") < stderr.index("2 of 12 planned pairs") < stderr.index("hackbench-2, pair 2")
+    assert stdout == bench.get("out/table.txt") and stdout.count(" GAIN ") >= 2
+    bench.whole(6)
+    assert bench.get("out/raw/here/runs/hackbench-2/1-on/command") == "hackbench\n2\nloops=1000\n"
+    plan = bench.get("out/plan").splitlines()
+    assert plan[:3] == ["format 2", "case hackbench-1", "case hackbench-2"]
+    assert {"metric:hackbench time", "level_name:hackbench groups", "loops 1000", "runs 6"} < set(plan)
+    # The order of the sides is random in each case, and both are first as often.
+    for level in "12":
+        first = [row["side"] for row in bench.rows if (row["level"], row["position"]) == (level, "1")]
+        assert sorted(first) == ["off"] * 3 + ["on"] * 3
+    bench.untouched()
+    # Rendered again from the raw files.
+    for name in ("table.txt", "runs.csv", "page.html"):
+        (bench.out / name).unlink()
+    assert bench.ab("--render", bench.out)[0] == stdout and (bench.out / "page.html").exists()
+    _, stderr = bench.compare("--runs", 6, "--loops", 200, rc=2)
+    assert "in the plan: loops 1000" in stderr and "now: loops 200" in stderr
+
+
+def test_loads_are_killed_and_go_on(bench):
+    hang = {"FAKE_WORDS": "hang-on-3", "PATH": f"{bench.bin}:{os.environ['PATH']}"}
+    process = bench.start("--out", bench.out, "--load", "hackbench-1 hackbench-2", "--loops", 1000, "--runs", 3,
+                          env=os.environ | bench.environment | hang)
+    wait_for((bench.root / "proc/pids").exists)
+    wait_for(lambda: bench.get("proc/pids"))
+    process.kill()
+    bench.finish(process, -9)
+    wait_for(bench.all_gone)
+    _, stderr = bench.compare("--runs", 3)
+    assert "has 2 of 6 pairs already; continuing" in stderr
+    bench.whole(3)
+    bench.untouched()
+
+
+def test_one_case_fails(bench):
+    """The others go on. If all fail, nothing does."""
+    more = {"env": os.environ | bench.environment | {"PATH": f"{bench.bin}:{os.environ['PATH']}", "FAKE_FAIL": "2"}}
+    stdout, stderr = bench.compare("--runs", 6, rc=3, **more)
+    assert stderr.count("hackbench-2 failed in 3 of 3 runs of side off (status 7); its output: ") == 1
+    assert said_pairs(stderr) == [("hackbench-1", str(pair)) for pair in range(1, 7)]
+    assert "hackbench-2, pair 1: on without a figure; 1 of 12 pairs" in stderr and "GAIN" in stdout
+    shutil.rmtree(bench.out)
+    stdout, stderr = bench.compare("--runs", 6, load="hackbench-2", rc=3, **more)
+    assert stdout == "" and "error: hackbench-2 failed in 3 of 3 runs" in stderr.splitlines()[-1]
+
+
+def test_traced(bench):
+    """The traced pairs are the last, and count in no comparison."""
+    bench.add_tracefs()
+    _, stderr = bench.compare("--runs", 2, "--trace", "--trace-loops", 7)
+    assert re.findall(r"^ab: (\S+), traced; (\d) of 6 pairs", stderr, re.M) == [("hackbench-2", "5"), ("hackbench-1", "6")]
+    assert bench.get("out/raw/here/runs/hackbench-1/0-on/command") == "hackbench\n1\nloops=7\n"
+    assert (bench.out / "raw/here/runs/hackbench-2/0-off/trace").exists() and "\ntrace_loops 7\n" in bench.get("out/plan")
+    assert sum(row["pair"] == "0" for row in bench.rows) == 4 and "2 planned for each case, 4 measured" in bench.get("out/table.txt")
+
+
+def test_missing_programs(bench):
+    """A load that is named must be there. `all` leaves out those that are not, and hackbench."""
+    for tool in ("setpriv", "sh", "git"):
+        bench.link(shutil.which(tool))
+    only = {"env": os.environ | bench.environment}
+    stdout, stderr = bench.ab("--out", bench.out, "--load", "tbench-1,hackbench", rc=3, **only)
+    assert (stdout, stderr) == ("", "ab: error: tbench: not installed: tbench (package dbench)\n") and not bench.out.exists()
+    stderr = bench.ab("--out", bench.out, "--load", "all", rc=3, **only)[1]
+    assert "left out: latency: not installed: cc, to compile load.c\n" in stderr and "no load is left" in stderr.splitlines()[-1]
+    bench.install("stress-ng")
+    stderr = bench.ab("--out", bench.out, "--load", "all", "--runs", 2, **only)[1]
+    assert "left out: tbench: not installed: tbench (package dbench)\n" in stderr
+    assert {(row["load"], row["level"]) for row in bench.rows} == {("switch", level) for level in ("0.5x", "1x", "2x")}
+    listed = bench.ab("--list", **only)[0]
+    assert "hackbench: groups of 20 senders" in listed and "    groups: 1 2 3 4 8\n" in listed
+    assert listed.count("missing on this machine: tbench (package dbench)") == 1 and "missing on this machine: hackbench" not in listed
+
+
 # bench/ab on machines that stand in for simulated ones
 
 class Simulated(Here):
@@ -240,10 +365,11 @@ class Simulated(Here):
     def __init__(self, root):
         super().__init__(root)
         self.top = root / "checkout"
-        for name in ("bench/ab", "bench/ab-unit", "bench/collect/collect.sh", "bench/collect/llc.awk", "scripts/lib.sh"):
+        for name in ("bench/ab", "bench/ab-unit", "scripts/lib.sh"):
             (self.top / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, self.top / name)
-        shutil.copytree(TOP / "bench/ablib", self.top / "bench/ablib", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("bench/ablib", "bench/collect"):
+            shutil.copytree(TOP / name, self.top / name, ignore=shutil.ignore_patterns("__pycache__"))
         (self.top / "sim/qemu").mkdir(parents=True)
         (self.top / "sim/machine").symlink_to(FAKES / "machine")
         for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
@@ -269,7 +395,7 @@ class Simulated(Here):
     def whole(self, pairs):
         rows = self.rows
         assert len(rows) == 2 * pairs == len({(row["pair"], row["side"]) for row in rows})
-        assert not list(self.out.glob("raw/.pair*")) and not list(self.out.glob("raw/*.log"))
+        assert not list(self.out.glob("raw/.command*")) and not list(self.out.glob("raw/*.log"))
 
 
 @pytest.fixture
@@ -284,13 +410,64 @@ def test_simulated(sim):
     sim.whole(6)
     assert {row["seed"] for row in sim.rows} == {f"100{pair}" for pair in range(1, 7)}
     assert len({row["boot"] for row in sim.rows}) == 6
-    with tarfile.open(sim.out / "raw/pair-1.tar") as archive:
-        text = archive.extractfile("runs/1-on/stdout").read().decode()
+    with tarfile.open(sim.out / "raw/command-1.tar") as archive:
+        text = archive.extractfile("runs/command/1-on/stdout").read().decode()
     assert text.splitlines()[-1] == "words: {1} {%} a  b $(echo no) '"
     plan = sim.get("out/plan")
     assert "\nmachine 1x4x1\n" in plan and "\nappend preempt=full x\n" in plan and "\nqemu 9.9.9\n" in plan
     again = sim.compare("--runs", 6, "--append", "preempt=full x", load=("1000", "900", "{1}", "{%}", "a  b", "$(echo no)", "'"))[0]
     assert again == stdout and len(sim.machines) == 6
+
+
+def test_simulated_loads(sim):
+    """A unit for each case and pair. load.c is compiled for the guest, and programs of packages are there where a load needs them."""
+    sim.install("sysbench")
+    for compiler in ("gcc", "aarch64-linux-gnu-gcc"):
+        sim.script(compiler, 'shift 4; printf "#!/bin/sh\\nload 9 8\\necho metric time s lower 0.25\\n" >"$1"; chmod +x "$1"')
+    words = ["--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-2,fork-1x,mutex-1x", "--loops", 1000, "--runs", 2]
+    path = {"PATH": f"{sim.bin}:{os.environ['PATH']}"}
+    stdout, stderr = sim.ab(*words, environment=path)
+    assert sorted(said_pairs(stderr)) == sorted((case, pair) for case in ("hackbench-2", "fork-1x", "mutex-1x") for pair in "12")
+    also = "linux-perf=perf,dbench=tbench+tbench_srv,sysbench,stress-ng"
+    assert sim.machines == sorted([*["1001 1x4x1 image", "1002 1x4x1 image"] * 2, f"1001 1x4x1 image {also}", f"1002 1x4x1 image {also}"])
+    assert {path.name for path in sim.out.glob("raw/[!.]*")} == {f"{case}-{pair}.tar" for case in ("hackbench-2", "fork-1x", "mutex-1x")
+                                                               for pair in (1, 2)}
+    assert {row["metric:run_time"] for row in sim.rows} == {"", "0.25", "0.0223"} and not list(sim.out.glob("raw/.coll*"))
+    # What is damaged is measured again, with the same result.
+    archive = sim.out / "raw/fork-1x-2.tar"
+    archive.write_bytes(archive.read_bytes()[:3000])
+    again, stderr = sim.ab(*words, environment=path)
+    assert again == stdout and stderr.count("incomplete or damaged") == 1 and len(sim.machines) == 7
+
+
+def test_simulated_loads_of_two_kernels(sim):
+    kernels = [f"old={sim.kernel('one', 'NO_STEAL')}", f"new={sim.kernel('two', 'STEAL')}"]
+    sim.ab("--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-1", "--runs", 2, "--kernel", ",".join(kernels))
+    assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"hackbench-1-{pair}-{side}" for pair in (1, 2) for side in ("old", "new")}
+    assert [row["side"] for row in sim.rows].count("new") == 2 and "\nloops 300\n" in sim.get("out/plan")
+
+
+def test_published(sim):
+    """The machines have no tracefs, so the traced pair fails; here only what is asked of them counts."""
+    sim.ab("--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-1", "--runs", 2, "--published", "--jobs", 1, rc=3)
+    assert sim.machines == ["1000000 1x4x1 image", "1000001 1x4x1 image", "1000002 1x4x1 image"]
+    assert {"seeds published", "loops 1000", "trace_loops 100"} < set(sim.get("out/plan").splitlines())
+
+
+def test_killed_loads_of_simulated_machines(sim):
+    """kill -9 of the orchestrator in a unit of one case: the same command makes what is missing, and nothing twice."""
+    pid_file = sim.root / "pid"
+    words = ["--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-1,hackbench-2", "--runs", 2, "--jobs", 1]
+    process = sim.start(*words, environment={"FAKE_HANG": f"1002:{pid_file}"})
+    wait_for(pid_file.exists)
+    wait_for(lambda: pid_file.read_text())
+    process.kill()
+    sim.finish(process, -9)
+    wait_for(lambda: gone(int(pid_file.read_text())))
+    assert {path.stem for path in sim.out.glob("raw/*.tar")} == {"hackbench-1-1", "hackbench-2-1"}
+    sim.ab(*words)
+    assert len(sim.rows) == 8 and [line.split()[0] for line in sim.machines] == ["1001"] * 2 + ["1002"] * 3
+    assert not [path for path in sim.out.glob("raw/.*") if path.name not in (".jobs", ".joblog")]
 
 
 def test_published_seeds(sim):
@@ -304,7 +481,8 @@ def test_two_kernels(sim):
     assert "GAIN" in stdout
     assert sim.machines == sorted(f"100{pair} 1x4x1 {name}" for pair in range(1, 7) for name in ("one", "two"))
     sim.whole(6)
-    assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"pair-{pair}-{side}" for pair in range(1, 7) for side in ("old", "new")}
+    assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"command-{pair}-{side}" for pair in range(1, 7)
+                                                                 for side in ("old", "new")}
 
 
 def test_added_file(sim):
@@ -333,9 +511,9 @@ def test_kernel_without_the_feature(sim):
 
 def test_machine_dies(sim):
     stdout, stderr = sim.compare("--runs", 4, environment={"FAKE_DIE": "1002"})
-    assert "pair-2.tar: status 125: boot: error: the guest ended" in stderr
+    assert "command-2.tar: status 125: boot: error: the guest ended" in stderr
     assert "1 of 4 units failed; to try them again: the same command" in stderr and "3 of 4 planned pairs" in stdout
-    assert "the kernel's log" in sim.get("out/raw/pair-2.tar.log")
+    assert "the kernel's log" in sim.get("out/raw/command-2.tar.log")
     stdout, _ = sim.compare("--runs", 4)
     assert len(sim.machines) == 5 and "planned" not in stdout.splitlines()[0]
     sim.whole(4)
@@ -344,11 +522,11 @@ def test_machine_dies(sim):
 @pytest.mark.parametrize("damage", ["truncated", "changed", "empty"])
 def test_damaged_archive_is_measured_again(sim, damage):
     stdout, _ = sim.compare("--runs", 4)
-    archive = sim.out / "raw/pair-3.tar"
+    archive = sim.out / "raw/command-3.tar"
     data = archive.read_bytes()
     archive.write_bytes({"truncated": data[:len(data) // 2], "changed": data.replace(b"rate=", b"rite="), "empty": b""}[damage])
     again, stderr = sim.compare("--runs", 4)
-    assert stderr.count("incomplete or damaged") == 1 and "pair-3.tar" in stderr
+    assert stderr.count("incomplete or damaged") == 1 and "command-3.tar" in stderr
     assert sim.machines.count("1003 1x4x1 image") == 2 and len(sim.machines) == 5
     assert again == stdout
     sim.whole(4)
@@ -377,7 +555,7 @@ def test_killed_and_continued(sim, victim):
         assert "failed; to try them again: the same command" in stderr
     wait_for(lambda: gone(machine))
     before = {path.name for path in sim.out.glob("raw/*.tar")}
-    assert "pair-3.tar" not in before and "pair-1.tar" in before
+    assert "command-3.tar" not in before and "command-1.tar" in before
     stdout, _ = sim.compare("--runs", 4, "--jobs", 1)
     assert "GAIN" in stdout or "significant" in stdout
     sim.whole(4)

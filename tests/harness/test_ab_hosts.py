@@ -112,7 +112,7 @@ class Lab:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         self.top = root / "checkout"
-        for name in ("bench/ab", "bench/ab-unit", "bench/ab-on-host", "bench/llc.awk", "scripts/lib.sh"):
+        for name in ("bench/ab", "bench/ab-unit", "bench/ab-on-host", "scripts/lib.sh"):
             (self.top / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, self.top / name)
         for name in ("bench/ablib", "bench/collect"):
@@ -125,7 +125,8 @@ class Lab:
         (self.top / "scripts/image").write_text("PLACE_LAG STEAL\n")
         programs = root / "bin"
         programs.mkdir()
-        (programs / "load").symlink_to(FAKES / "load")
+        for name in ("load", "hackbench"):
+            (programs / name).symlink_to(FAKES / name)
         (programs / "qemu-system-aarch64").symlink_to(FAKES / "script")
         (root / "tmp").mkdir()
         self.environment = {"STEAL_QEMU": str(self.top / "scripts/qemu"), "TMPDIR": str(root / "tmp")}
@@ -178,7 +179,7 @@ class Lab:
         assert sorted((int(row["pair"]), row["side"]) for row in self.rows) == [(pair, side) for pair in range(1, pairs + 1)
                                                                                 for side in ("off", "on")]
         assert sorted(path.name for path in (self.out / "raw").iterdir() if path.name != ".joblog") == sorted(
-            f"pair-{pair}.tar" for pair in range(1, pairs + 1))
+            f"command-{pair}.tar" for pair in range(1, pairs + 1))
         self.nothing_left()
 
     def nothing_left(self):
@@ -250,6 +251,8 @@ def test_something_is_missing_on_a_host(lab):
     assert "host beta: not installed: tar flock perl rsync setpriv taskset gcc make cpio gzip awk qemu-system-aarch64" in stderr
     stderr = lab.ab("--", "load", "1", "1", rc=3)[1]
     assert len(stderr.splitlines()) == 1 and "host beta: not installed: tar awk load" in stderr
+    stderr = lab.ab("--load", "tbench-1", rc=3)[1]
+    assert "host alpha: not installed: tbench\n" in stderr or "host beta: not installed: tar awk tbench\n" in stderr
     assert not lab.out.exists()
 
 
@@ -271,7 +274,7 @@ def test_simulated(lab):
     words = ["1000", "900", "{}", "{%}", "a  b", "$(echo no)", "'"]
     stdout, _ = lab.ab("--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--", "mine", *words)
     assert "GAIN" in stdout and "words: {} {%} a  b $(echo no) '" in subprocess.run(
-        ["tar", "-xOf", lab.out / "raw/pair-1.tar", "runs/1-on/stdout"], capture_output=True, text=True, check=True).stdout
+        ["tar", "-xOf", lab.out / "raw/command-1.tar", "runs/command/1-on/stdout"], capture_output=True, text=True, check=True).stdout
     lab.whole(6)
     assert lab.seeds == list(range(1001, 1007))
     logins = {line.split("\t")[1].split()[-1] for line in (lab.out / "raw/.joblog").read_text().splitlines()[1:]}
@@ -372,6 +375,22 @@ def test_two_hosts(lab):
     lab.file.write_text(f"{lab.ssh} alpha\n")
     stderr = lab.ab("--runs", 6, "--", "load", "1000", "900", rc=2)[1]
     assert "in the plan: hosts alpha,beta" in stderr and "now: hosts alpha\n" in stderr
+
+
+def test_loads(lab):
+    """On measured hosts, and on simulated machines there."""
+    words = ["--load", "hackbench-1,hackbench-2", "--runs", 2, "--loops", 1000]
+    expected = sorted((level, pair, side) for level in "12" for pair in "12" for side in ("off", "on"))
+    _, stderr = lab.ab(*words)
+    assert re.search(r"^ab: beta, hackbench-2, pair 1: on \+1\d\.\d %; \d of 8 pairs", stderr, re.M), stderr
+    for host in ("alpha", "beta"):
+        assert sorted((row["level"], row["pair"], row["side"]) for row in lab.rows if row["host"] == host) == expected
+    shutil.rmtree(lab.out)
+    lab.ab("--machine", "1x4x1", *words)
+    assert sorted((row["level"], row["pair"], row["side"]) for row in lab.rows) == expected
+    assert {path.name for path in lab.out.glob("raw/[!.]*")} == {f"hackbench-{groups}-{pair}.tar" for groups in (1, 2) for pair in (1, 2)}
+    lab.nothing_left()
+    assert "--trace is not for --hosts without --machine" in lab.ab(*words, "--trace", rc=2)[1]
 
 
 def test_one_host(lab):

@@ -21,3 +21,20 @@ def test_simulated_machine(run, top, sim_kernel, tmp_path):
         assert all(float(row[name]) > 0 for name in ("busy_percent", "slice_ms", "sched", "wake", "find_percent", "across"))
         assert (float(row["steal"]) > 0) == (row["side"] == "on")
     assert not list(temporary.iterdir())
+
+
+def test_loads_with_traces(comparison):
+    """Two cases, two pairs and a traced one: what bench/ab writes."""
+    said, out = comparison
+    assert {"plan", "table.txt", "page.html", "runs.csv", "busy.csv", "speedup.svg"} < {path.name for path in out.iterdir()}
+    assert {path.name for path in out.glob("raw/[!.]*")} == {f"hackbench-{groups}-{pair}.tar" for groups in (1, 2) for pair in (0, 1, 2)}
+    assert (out / "table.txt").read_text() in said and "6 of 6 pairs" in said
+    with (out / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12 and all((row["exit"], row["valid"]) == ("0", "yes") for row in rows)
+    assert {(row["pair"], row["seed"]) for row in rows} == {("0", "1000"), ("1", "1001"), ("2", "1002")}
+    wasted = [row["wasted_percent"] for row in rows if row["pair"] == "0"]
+    assert len(wasted) == 4 and any(float(share) > 0 for share in wasted)
+    # Pairs are different samples, and the cases have different amounts of work.
+    assert len({row["time_ns"] for row in rows}) == 12
+    assert all(float(row["busy_percent"]) > 0 and float(row["sched"]) > 0 for row in rows)

@@ -1,69 +1,57 @@
 # SPDX-License-Identifier: GPL-2.0
 """The main job, on a booted kernel: hackbench with stealing off and on, on a simulated machine."""
 
+import csv
 import re
+import sys
 
 import pytest
+from commands import TOP
+
+sys.path.insert(0, str(TOP / "bench"))
+
+from ablib import fold  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def job(comparison):
-    """Output and raw records of a small comparison on 4 CPUs in 2 LLCs."""
-    out, directory = comparison
-    return out, "".join(path.read_text() for path in sorted(directory.glob("run-*.raw")))
+def units(comparison):
+    """A small comparison on 4 CPUs in 2 LLCs: a unit for each case and pair."""
+    return [fold.read_unit(path) for path in sorted(comparison[1].glob("raw/hackbench-*-[12].tar"))]
 
 
-def steals(record):
-    """Tasks stolen during the run of a record, all CPUs together."""
-    total = {}
-    for when in ("before", "after"):
-        lines = re.findall(rf"^{when} idle_search cpu\d+ (\d+) \d+ \d+ \d+$", record, re.M)
-        assert len(lines) == 4, record
-        total[when] = sum(map(int, lines))
-    return total["after"] - total["before"]
+def texts(units, name):
+    """A file of all runs."""
+    return [files[name].decode() for unit in units for files in unit.runs.values()]
 
 
-def runs(raw, side):
-    return [r for r in re.findall(r"^begin run .*?^end run", raw, re.M | re.S) if f"\nside {side}\n" in r]
+def test_guest_has_two_llcs(units):
+    assert len(units) == 4
+    for unit in units:
+        assert re.findall(r"^cpu \d+ .* llc (\S+) node", unit.machine["topology"].decode(), re.M) == ["0-1", "0-1", "2-3", "2-3"]
 
 
-def test_guest_has_two_llcs(job):
-    _, raw = job
-    # a session for each pair
-    assert re.findall(r"^llcs (\d+)$", raw, re.M) == ["2"] * 4
-    assert set(re.findall(r"^topology cpu \d+ .* llc (\S+) node", raw, re.M)) == {"0-1", "2-3"}
+def test_tasks_are_stolen_with_steal_alone(comparison):
+    """A single run of this size can do without a steal; four cannot."""
+    with (comparison[1] / "runs.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["pair"] != "0"]
+    stolen = {side: [float(row["steal"]) for row in rows if row["side"] == side] for side in ("off", "on")}
+    assert stolen["off"] == [0, 0, 0, 0] and len(stolen["on"]) == 4 and sum(stolen["on"]) > 0
 
 
-def test_nothing_is_stolen_with_no_steal(job):
-    _, raw = job
-    off = runs(raw, "off")
-    assert len(off) == 4
-    assert [steals(r) for r in off] == [0, 0, 0, 0]
+def test_table_is_printed(comparison):
+    """A row for each number of groups, and one for each side of what the scheduler did."""
+    said = comparison[0]
+    assert re.findall(r"^ +([12]) +ms +[0-9.]+ +[0-9.]+ +[+-]", said, re.M)[-2:] == ["1", "2"], said
+    assert re.findall(r"^ +([12]) +(off|on) +[0-9.]+ ", said, re.M)[-4:] == [("1", "off"), ("1", "on"), ("2", "off"), ("2", "on")], said
 
 
-def test_tasks_are_stolen_with_steal(job):
-    _, raw = job
-    on = runs(raw, "on")
-    assert len(on) == 4
-    # A single run of this size can do without a steal; four cannot.
-    assert sum(steals(r) for r in on) > 0
-
-
-def test_table_is_printed(job):
-    out, _ = job
-    columns = r"^ *grps +side +time .*%busy +slice +sched +idle +wake +%find +steal +wasted +%speedup.*$"
-    table = re.search(columns + r"((?:\n +[12] +(?:off|on) .*){4})\n(?! +[12] )", out, re.M)
-    assert table, out
-    assert re.findall(r"\n +([12]) +(\S+)", table[1]) == [("1", "off"), ("1", "on"), ("2", "off"), ("2", "on")], out
-
-
-def test_proc_schedstat_is_as_before(job):
+def test_proc_schedstat_is_as_before(units):
     """Nine fields on a cpu line, version 17: what perf sched stats and others expect."""
-    _, raw = job
-    lines = re.findall(r"^after schedstat cpu\d+ (.*)$", raw, re.M)
+    snapshots = texts(units, "schedstat.after")
+    lines = [line for text in snapshots for line in re.findall(r"^cpu\d+ (.*)$", text, re.M)]
     assert len(lines) == 8 * 4
     assert {len(line.split()) for line in lines} == {9}
-    assert set(re.findall(r"^after schedstat version (\d+)$", raw, re.M)) == {"17"}
+    assert all(text.startswith("version 17\n") for text in snapshots)
 
 
 def test_switching_on_makes_waiting_tasks_visible(run, top):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Simulated machines: what a guest sees of sim/machine, sim/fidelity, and bench/in-sim from end to end. Without a guest:
-tests/harness/test_machine.py and test_in_sim.py."""
+"""Simulated machines: what a guest sees of sim/machine, and sim/fidelity. Without a guest: tests/harness/test_machine.py. bench/ab on
+simulated machines: test_ab_sim.py and test_loads_sim.py."""
 
 import os
 import re
@@ -215,32 +215,3 @@ def test_fidelity(fidelity, kind, number, result):
     lines = [line for line in fidelity if line.split()[0] == kind]
     assert len(lines) == number, fidelity
     assert [line for line in lines if line.split()[1] != result] == []
-
-
-# bench/in-sim with its machines
-
-def test_in_sim_end_to_end(comparison):
-    said, out = comparison
-    names = {p.name for p in out.iterdir()}
-    assert {"plan", "table.txt", "report.html", "summary.csv"} < names
-    assert {"run-%d-%d.raw" % (g, n) for g in (1, 2) for n in (1, 2)} < names
-    assert {"trace-%d-%s.txt" % (g, s) for g in (1, 2) for s in ("off", "on")} < names
-    assert not [n for n in names if n.startswith((".unit", ".status", "failed"))]
-    assert (out / "report.html").stat().st_size > 100000
-    assert (out / "table.txt").read_text() in said
-    for path in sorted(out.glob("run-*.raw")):
-        text = path.read_text()
-        assert re.search(r"^begin host \S+\nvirtual_seconds [\d.]+\nhost_seconds [\d.]+\n(?:\w+ [\d.]+\n)*"
-                         r"host_per_virtual [\d.]+\nend host$", text, re.M), text[-600:]
-        assert "\nsim topology 2x2x1\nsim quantum_ns 200\n" in text
-        assert len(re.findall("^begin run", text, re.M)) == 2
-        # The side that goes first takes turns.
-        assert re.findall(r"^side (\w+)$", text, re.M) == (["off", "on"] if "-1.raw" in path.name else ["on", "off"])
-    header = next(line for line in said.splitlines() if line.split()[:2] == ["grps", "side"])
-    at = header.index("wasted") + len("wasted")
-    wasted = [line[:at].split()[-1] for line in said.splitlines() if re.match(r" +[12] +(off|on) ", line)][:4]
-    assert len(wasted) == 4 and all(re.fullmatch(r"\d+\.\d\d", w) for w in wasted), said
-    assert any(float(w) > 0 for w in wasted)
-    for path in out.glob("trace-*.txt"):
-        head = path.read_text()[:600]
-        assert "#: overruns 0\n" in head and "#: loops 20\n" in head

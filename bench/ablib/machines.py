@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Simulated machines: each case and pair is a unit of work for bench/ab-unit, on this host or on others, by GNU parallel."""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from . import fold, hosts, loads
+from .job import ENOUGH, TOP, Child, Job, Progress, Step, Stop, collector, number, project, say
+from .plan import SEEDS, Case
+from .remote import leave
+
+PARALLEL = ["parallel", "--will-cite", "--line-buffer", "--termseq", "TERM,10000,KILL,100"]
+# Once on each host and comparison: unpacks the archive. Then makes a unit.
+ON_HOST = ("flock .lock sh -c '[ -d tree ] || { rm -rf new && mkdir new && tar -xf bundle.tar -C new && mv new tree; }' "
+           "&& exec tree/bench/ab-on-host {}")
+# Connections may be lost for a while: so often the units that no host has done are given to the hosts again.
+ROUNDS = 4
+COLLECTOR = "ab-collector.tar"
+
+
+@dataclass
+class Unit:
+    """What one simulated machine does: a pair, or one side of it if the sides are kernels."""
+
+    step: Step
+    name: str
+    lines: list[str]
+    kernel: str
+
+
+def units_of(job: Job) -> list[Unit]:
+    units = []
+    for step, lines in job.schedule().items():
+        name = f"{step[0]}-{step[1]}"
+        if len(job.options.images) > 1:
+            units += [Unit(step, f"{name}-{side}", [line], side) for side, line in lines.items()]
+        else:
+            units.append(Unit(step, name, list(lines.values()), next(iter(job.options.images))))
+    return units
+
+
+def also_of(options, case: Case) -> str:
+    """The packages for the guest of a case."""
+    return ",".join(filter(None, (options.also, options.loads[case.load].guest_also)))
+
+
+def timeout_of(job: Job, case: Case) -> int:
+    """Seconds of this host. Twice what a slow one needs."""
+    options = job.options
+    if options.timeout or options.command:
+        return options.timeout or 3600
+    if options.loads[case.load].amount == "scale":
+        return 3600 + 3000 * options.scale
+    loops = max(options.loops, 10 * options.trace_loops) if options.trace else options.loops
+    return 3600 + int(number(case) * loops * len(options.sides) / 4)
+
+
+def unit_words(job: Job, unit: Unit, kernel: str, added: list[str], collector_tar: object) -> list[str]:
+    """The arguments of bench/ab-unit."""
+    options, case = job.options, unit.step[0]
+    more, command = job.collector_words()
+    words = ["--kernel", kernel, "--seed", SEEDS[options.seeds] + unit.step[1], "--machine", options.machine, "--quantum", options.quantum,
+             "--ips", options.ips, "--idle-exit", options.idle_exit, "--timeout", timeout_of(job, case), "--collector", collector_tar]
+    words += [word for line in unit.lines for word in ("--run", line)] + more
+    words += ["--append", options.append] * bool(options.append)
+    words += ["--also", also_of(options, case)] * bool(also_of(options, case))
+    words += [word for file in added for word in ("--add", file)]
+    return [*map(str, words), *command]
+
+
+def collector_tar(job: Job, place: Path) -> bytes:
+    """What the guests get, with load.c compiled for them."""
+    files = collector(job.options)
+    if files.pop("load.c", None):
+        compiler = "gcc" if platform.machine() == "aarch64" else "aarch64-linux-gnu-gcc"
+        program = place / "load"
+        done = subprocess.run([compiler, "-O2", "-pthread", "-static", "-o", program, loads.COLLECT / "load.c"], check=False)
+        if done.returncode:
+            raise Stop(3, f"{loads.COLLECT / 'load.c'} could not be compiled (see above)")
+        files["load"] = hosts.file_of(program)
+    return hosts.tar_of(files)
+
+
+def measure_simulated(job: Job) -> None:
+    """Makes the units on simulated machines, as many at a time as --jobs says, here or on other hosts."""
+    directory, options = job.directory, job.options
+    directory.clean()
+    units = units_of(job)
+    archives = {unit.name: directory.raw / f"{unit.name}.tar" for unit in units}
+    todo = [unit for unit in units if directory.damaged(archives[unit.name]) or not archives[unit.name].exists()]
+
+    def done() -> set:
+        missing = {unit.step for unit in units if not archives[unit.name].exists()}
+        return {("", *step) for step in job.steps if step not in missing}
+
+    if not todo:
+        return
+    progress = Progress(job, done())
+    where_to = ", ".join(host.name for host in options.hosts) or f"{options.jobs} host core(s)"
+    say(f"{len(todo)} of {len(units)} units to run on {where_to}; results go to {directory.path}")
+    try:
+        (on_hosts if options.hosts else on_this_host)(job, units, todo, progress, done)
+        progress.end(done())
+    finally:
+        progress.clear()
+    failed = sum(not archives[unit.name].exists() for unit in todo)
+    if failed:
+        say(f"{failed} of {len(units)} units failed; to try them again: the same command with --out {directory.path}")
+
+
+def on_this_host(job: Job, _: list[Unit], todo: list[Unit], progress: Progress, done: Callable[[], set]) -> None:
+    raw, options, jobs = job.directory.raw, job.options, []
+    added = [os.path.realpath(file) for file in options.add]
+    place = raw / ".collector"
+    place.mkdir()
+    (place / COLLECTOR).write_bytes(collector_tar(job, place))
+    for unit in todo:
+        words = ["setpriv", "--pdeathsig", "TERM", TOP / "bench/ab-unit", "--out", raw / f"{unit.name}.tar",
+                 "--cpus", ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+                 *unit_words(job, unit, options.images[unit.kernel], added, place / COLLECTOR)]
+        jobs.append("exec " + shlex.join(map(str, words)))
+    # In a file that names the units, not on standard input: a job's line may be longer than a pipe.
+    (raw / ".jobs").write_text("".join(line + "\n" for line in jobs))
+    joblog = raw / ".joblog"
+
+    def statuses() -> list[int]:
+        log = [line.split("\t") for line in joblog.read_text(errors="replace").splitlines()[1:]] if joblog.exists() else []
+        return [int(fields[6]) for fields in log if len(fields) > 8]
+
+    child = Child([*PARALLEL, "--jobs", options.jobs, "--joblog", joblog, "--arg-file", raw / ".jobs"],
+                  env=os.environ | {"SHELL": "/bin/sh", "STEAL_PROJECT": project(), "STEAL_SIM": simulated(options)})
+    try:
+        watch_units(child, statuses, progress, done)
+    finally:
+        child.end()
+        shutil.rmtree(place)
+
+
+def bundle_of(job: Job, units: list[Unit], here: Path) -> bytes:
+    """One archive with all that the units need on another host: programs, kernels, and the arguments of each unit."""
+    options = job.options
+    added = [f"add/{number}/{os.path.basename(name)}" for number, name in enumerate(options.add)]
+    files = {path: hosts.file_of(Path(name)) for path, name in zip(added, options.add)}
+    kernels = {label: f"kernels/{label}/{os.path.basename(image)}" for label, image in options.images.items()}
+    files |= {kernels[label]: hosts.file_of(Path(image)) for label, image in options.images.items()}
+    files |= {f"cache/guest/{os.path.basename(guest)}": hosts.file_of(Path(guest)) for guest in options.guests}
+    files[COLLECTOR] = collector_tar(job, here), False
+    for unit in units:
+        files[f"units/{unit.name}"] = "".join(word + "\n" for word in unit_words(job, unit, kernels[unit.kernel], added,
+                                                                                  COLLECTOR)).encode(), False
+    said = f"export STEAL_PROJECT={shlex.quote(project())} STEAL_SIM={shlex.quote(simulated(options))}\n"
+    return hosts.bundle(TOP, files | {"environment": (said.encode(), False)})
+
+
+def on_hosts(job: Job, units: list[Unit], todo: list[Unit], progress: Progress, done: Callable[[], set]) -> None:
+    """Makes the units on other hosts. GNU parallel gives a unit whose host dies to another one."""
+    raw, here, options = job.directory.raw, job.directory.raw / ".hosts", job.options
+    here.mkdir()
+    archive = bundle_of(job, units, here)
+    (here / "bundle.tar").write_bytes(archive)
+    place = job.directory.hosts_place(archive)
+    ended: dict[str, int] = {}
+    told: set[str] = set()
+
+    def take() -> set:
+        """Puts what has come back into place, once; of a unit that failed, keeps its messages."""
+        for came in here.glob("*.out"):
+            name = came.stem
+            try:
+                status = int((came / "status").read_text())
+            except (OSError, ValueError):
+                continue
+            made = raw / f"{name}.tar"
+            if status == 0 and not made.exists():
+                # Whole, or still on its way.
+                if fold.check_unit(came / f"{name}.tar"):
+                    continue
+                os.rename(came / f"{name}.tar", made)
+                (raw / f"{name}.tar.log").unlink(missing_ok=True)
+            elif status:
+                text = "".join(file.read_text(errors="replace") for file in (came / "said", came / "log") if file.exists())
+                (raw / f"{name}.tar.log").write_text(text)
+            ended[name] = status
+        return done()
+
+    def failures() -> list[int]:
+        """The statuses that no other host would change, and 0 for units that are done."""
+        return [status for status in ended.values() if status in (0, 2, 3)]
+
+    def tell(lines: list[str]) -> list[str]:
+        """What ssh and the jobs say, each once: each unit of a dead host says the same. After ssh, rsync says nothing new."""
+        new = [line for line in dict.fromkeys(lines) if line.strip() and line not in told and not (told and line.startswith("rsync"))]
+        told.update(new)
+        return new
+
+    def messages() -> list[str]:
+        """What the units that failed have said."""
+        return [line.partition("; all of it")[0] for name, status in ended.items() if status
+                for line in (raw / f"{name}.tar.log").read_text().splitlines()]
+
+    alive = options.hosts
+    for attempt in range(ROUNDS):
+        if attempt:
+            say(f"{len(todo)} units have not come back; asking the hosts again")
+            time.sleep(2)
+            gone = hosts.ask_all(options.hosts, hosts.SIMULATOR)
+            for name, why in gone.items():
+                say(f"host {name} cannot be reached: {why}")
+            alive = [host for host in options.hosts if host.name not in gone]
+            if not alive:
+                continue
+        (here / "units").write_text("".join(f"{unit.name}\n" for unit in todo))
+        (here / "logins").write_text("".join(f"{host.slots or options.slots or host.facts['cores']}/{shlex.join(host.words)}\n"
+                                             for host in alive))
+        told.clear()
+        child = Child([*PARALLEL, "--jobs", "100%", "--sshloginfile", here / "logins", "--workdir", place, "--basefile", "bundle.tar",
+                       "--return", "{}.out", "--cleanup", "--retries", min(3, len(alive)), "--joblog", raw / ".joblog",
+                       "--arg-file", here / "units", ON_HOST], cwd=here, env=os.environ | {"SHELL": "/bin/sh"})
+        try:
+            watch_units(child, failures, progress, take, messages, tell)
+        finally:
+            child.end()
+            take()
+        todo = [unit for unit in todo if unit.name not in ended]
+        if not todo:
+            break
+    for name, status in ended.items():
+        if status:
+            said = (raw / f"{name}.tar.log").read_text().splitlines()
+            why = next((line.partition("error: ")[2].partition("; all of it")[0] for line in said if "error: " in line), f"status {status}")
+            say(f"error: {why}; all of it: {raw / name}.tar.log")
+    shutil.rmtree(here)
+    leave(alive, place)
+
+
+def watch_units(child: Child, statuses_of: Callable[[], list[int]], progress: Progress, done: Callable[[], set],
+                said: Callable[[], list[str]] = list, tell: Callable[[list[str]], list[str]] = list) -> None:
+    """Until all units are done, or it is known that none can be of use."""
+    ended, was = False, done()
+    while not ended:
+        ended = child.process.poll() is not None
+        if ended:
+            child.wait()
+        now, statuses, messages = done(), statuses_of(), child.take()
+        useless = next((status for status in statuses if status in (2, 3)), 0)
+        if useless or len(statuses) >= ENOUGH and all(statuses):
+            child.end()
+            messages += child.take() + said()
+            error = next((line for line in messages if "error: " in line), "error: all units have failed until now")
+            raise Stop(useless or 3, error.partition("error: ")[2])
+        for line in tell(messages):
+            progress.message(line)
+        if now != was:
+            was = now
+            progress.show(now)
+        if not ended:
+            time.sleep(0.3)
+
+
+def simulated(options) -> str:
+    """What the machine says of itself."""
+    lines = [f"topology {options.machine}", f"quantum_ns {options.quantum}", f"ips {options.ips}", f"idle_exit_ns {options.idle_exit}"]
+    lines += [f"append {options.append}"] * bool(options.append)
+    lines.append("not_modelled caches, memory latency, cost of moving cache lines, threads of a core sharing it, turbo, "
+                 "depth of idle states")
+    return "\n".join(lines)
