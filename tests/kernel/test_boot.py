@@ -281,6 +281,21 @@ def test_failed_build_shows_the_log(kernel, copy, tmp_path):
     shutil.rmtree(Path(log[1]).parent)
 
 
+def test_only_c_files_are_compiled_in_depend_mode(tree, tmp_path):
+    """In this mode, ccache does not see what an assembler file includes by .incbin."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "ccache").write_text('#!/bin/sh\nfor f; do :; done; echo "$f ${CCACHE_DEPEND-no}${CCACHE_NODEPEND-}"'
+                                  f' >>{tmp_path}/modes\nexec {shutil.which("ccache")} "$@"\n')
+    (tools / "ccache").chmod(0o755)
+    result = run("build", "--arch", "x86_64", "--config", "guest,steal", "--objects", "arch/x86/lib", "--warnings", tmp_path / "warnings",
+                 env={**os.environ, "CCACHE_DEPEND": "1", "PATH": f"{tools}:{os.environ['PATH']}"})
+    assert result.returncode == 0, result.stderr
+    modes = dict(line.rsplit(" ", 1) for line in (tmp_path / "modes").read_text().splitlines())
+    found = {(Path(name).suffix, mode) for name, mode in modes.items() if "/arch/x86/lib/" in name}
+    assert found == {(".c", "1"), (".S", "no1")}
+
+
 def test_ended_build_leaves_no_process(kernel, copy):
     (copy / "configs" / "planted2.config").write_text("")
     out = Path(kernel.split("/arch/")[0] + "+planted2")
