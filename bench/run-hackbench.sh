@@ -17,7 +17,7 @@
 # sh and awk.
 #
 #   --groups "G..."   numbers of groups, 40 tasks each (1 2 3 4 8)
-#   --loops N         messages from each sender to each receiver (100000; simulated: 300)
+#   --loops N         messages from each sender to each receiver (100000; simulated: 200)
 #   --runs N          pairs of runs, one of each side, for each number of groups (10)
 #   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler features as in
 #                     sched/features. All sides are compared with the first (off=NO_STEAL,on=STEAL)
@@ -181,6 +181,10 @@ if [ -n "$trace" ]; then
 	[ -z "$trace_loops" ] || positive --trace-loops "$trace_loops"
 	set -- "$@" --trace ${trace_loops:+--trace-loops "$trace_loops"}
 fi
+if [ -z "$out" ]; then
+	out=hackbench-$(date +%Y%m%d-%H%M%S)
+	set -- "$@" --out "$out"
+fi
 python=$(sed -n '1s/^#! *//p' "$dir/ab" 2>/dev/null)
 modules='numpy pandas scipy matplotlib jinja2'
 # shellcheck disable=SC2086  # words
@@ -196,7 +200,6 @@ if [ -z "$cases" ]; then
 fi
 made=
 [ -d "$out" ] || made=1
-out=${out:-hackbench-$(date +%Y%m%d-%H%M%S)}
 plan=$out/plan schedule=$out/.schedule
 [ -e "$plan" ] || [ -z "$(ls "$out" 2>/dev/null)" ] || wrong "$out: not empty, and not of a comparison; choose another --out"
 mkdir -p "$out" || die "$out: cannot be made (--out)"

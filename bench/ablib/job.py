@@ -4,6 +4,7 @@ measurement on this machine."""
 
 import csv
 import fcntl
+import hashlib
 import math
 import os
 import random
@@ -39,6 +40,14 @@ class Stop(Exception):
 
 def say(text: str) -> None:
     print(f"ab: {text}", file=sys.stderr, flush=True)
+
+
+def sha(*paths: Path) -> str:
+    """The first digits of the SHA-256 of files, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(Path(path).read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def project() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable
 
 from . import fold, hosts, loads
-from .job import ENOUGH, TOP, Child, Job, Progress, Step, Stop, collector, number, project, say
+from .job import ENOUGH, TOP, Child, Job, Progress, Step, Stop, collector, number, project, say, sha
 from .plan import SEEDS, Case
 from .remote import leave
 
@@ -115,16 +115,28 @@ def measure_simulated(job: Job) -> None:
         say(f"{failed} of {len(units)} units failed; to try them again: the same command with --out {directory.path}")
 
 
+def copy_kernel(job: Job, label: str, place: Path) -> str:
+    """A copy of a kernel's image: a build that begins meanwhile, of another call, replaces the image."""
+    image = Path(job.options.images[label])
+    copy = place / "kernels" / label / image.name
+    copy.parent.mkdir(parents=True)
+    shutil.copyfile(image, copy)
+    if sha(copy) != job.plan.kernel_of(label):
+        raise Stop(3, f"{image}: somebody has built it anew; run the same command again, with another --out if the kernel differs")
+    return str(copy)
+
+
 def on_this_host(job: Job, _: list[Unit], todo: list[Unit], progress: Progress, done: Callable[[], set]) -> None:
     raw, options, jobs = job.directory.raw, job.options, []
     added = [os.path.realpath(file) for file in options.add]
     place = raw / ".collector"
     place.mkdir()
     (place / COLLECTOR).write_bytes(collector_tar(job, place))
+    kernels = {label: copy_kernel(job, label, place) for label in options.images}
     for unit in todo:
         words = ["setpriv", "--pdeathsig", "TERM", TOP / "bench/ab-unit", "--out", raw / f"{unit.name}.tar",
                  "--cpus", ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-                 *unit_words(job, unit, options.images[unit.kernel], added, place / COLLECTOR)]
+                 *unit_words(job, unit, kernels[unit.kernel], added, place / COLLECTOR)]
         jobs.append("exec " + shlex.join(map(str, words)))
     # In a file that names the units, not on standard input: a job's line may be longer than a pipe.
     (raw / ".jobs").write_text("".join(line + "\n" for line in jobs))

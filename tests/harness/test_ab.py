@@ -444,7 +444,7 @@ def test_simulated_loads_of_two_kernels(sim):
     kernels = [f"old={sim.kernel('one', 'NO_STEAL')}", f"new={sim.kernel('two', 'STEAL')}"]
     sim.ab("--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-1", "--runs", 2, "--kernel", ",".join(kernels))
     assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"hackbench-1-{pair}-{side}" for pair in (1, 2) for side in ("old", "new")}
-    assert [row["side"] for row in sim.rows].count("new") == 2 and "\nloops 300\n" in sim.get("out/plan")
+    assert [row["side"] for row in sim.rows].count("new") == 2 and "\nloops 200\n" in sim.get("out/plan")
 
 
 def test_published(sim):
@@ -517,6 +517,19 @@ def test_machine_dies(sim):
     stdout, _ = sim.compare("--runs", 4)
     assert len(sim.machines) == 5 and "planned" not in stdout.splitlines()[0]
     sim.whole(4)
+
+
+def test_image_is_replaced_meanwhile(sim):
+    """Somebody builds another kernel where this one is: all machines have the one of the plan."""
+    pid_file = sim.root / "pid"
+    process = sim.start("--machine", "1x4x1", "--out", sim.out, "--runs", 4, "--jobs", 1, "--", "load", "1000", "900",
+                        environment={"FAKE_HANG": f"1002:{pid_file}"})
+    wait_for(lambda: pid_file.exists() and pid_file.read_text())
+    sim.kernel("image", "ANOTHER")
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=120)
+    assert "1 of 4 units failed" in stderr and sorted({row["pair"] for row in sim.rows}) == ["1", "3", "4"]
+    assert "hash_kernel_patched" in sim.compare("--runs", 4, rc=2)[1]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "empty"])
