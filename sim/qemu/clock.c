@@ -48,7 +48,7 @@ int64_t now(void)
 
 	if (!f->count)
 		return machine_time;
-	return f->time + (int64_t)(*f->count - f->slice_start) * sim.insn;
+	return f->time + (int64_t)(*f->count - f->slice_start) * f->insn + f->stall;
 }
 
 /* Add the instructions executed in the slice to @f's time; counting starts again from there. */
@@ -58,7 +58,9 @@ void charge_slice(struct fiber *f)
 
 	if (!f->count)
 		return;
-	used = (int64_t)(*f->count - f->slice_start) * sim.insn;
+	f->insns += *f->count - f->slice_start;
+	used = (int64_t)(*f->count - f->slice_start) * f->insn + f->stall;
+	f->stall = 0;
 	f->time += used;
 	f->busy += used;
 	f->slice_start = *f->count;
@@ -67,10 +69,20 @@ void charge_slice(struct fiber *f)
 /* @f may execute for @length, at least one block if that is positive and nothing but one if not. */
 void start_slice(struct fiber *f, int64_t length)
 {
-	uint64_t insns = length > 0 ? (length + sim.insn - 1) / sim.insn : 0;
+	uint64_t insns;
+	int busy;
 
 	if (!f->count)
 		return;
+	f->insn = sim.insn;
+	if (f->busy_threads) {
+		busy = *f->busy_threads + !f->place;
+		if (busy > 1)
+			f->insn = sim.insn * busy / (2 * sim.smt) + 0.5;
+	}
+	if (f->view)
+		cache_turn(f);
+	insns = length > 0 ? (length + f->insn - 1) / f->insn : 0;
 	f->slice_start = SLICE_END - insns;
 	*f->count = f->slice_start;
 }
@@ -84,6 +96,16 @@ void cut_slice(void)
 		return;
 	f->slice_start += SLICE_END - *f->count;
 	*f->count = SLICE_END;
+}
+
+/* @f, which runs, waits for memory; its slice is the shorter for it. */
+void stall(struct fiber *f, int64_t cost)
+{
+	uint64_t insns = cost / f->insn;
+
+	f->stall += cost;
+	*f->count += insns;
+	f->slice_start += insns;
 }
 
 EXPORT int clock_gettime(clockid_t clock, struct timespec *ts)

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "sim.h"
 
@@ -153,25 +154,32 @@ bool open_status(const char *path)
 /* Virtual, host and busy time in seconds; with @final also the counts. */
 void write_status(bool final)
 {
-	char text[512];
+	char text[2048];
+	struct timespec cpu;
 	int64_t busy = 0;
+	uint64_t insns = 0;
 	int i, length;
 
 	if (status_fd < 0)
 		return;
-	for (i = 0; i < fiber_count(); i++)
+	for (i = 0; i < fiber_count(); i++) {
 		busy += fiber_at(i)->busy;
+		insns += fiber_at(i)->insns;
+	}
 	length = snprintf(text, sizeof(text),
 			  "virtual_seconds %.9f\nhost_seconds %.3f\nbusy_seconds %.9f\n",
 			  (global_time() - start_time) / 1e12, (host_ns() - host_start) / 1e9,
 			  busy / 1e12);
-	if (final)
+	if (final) {
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
 		length += snprintf(text + length, sizeof(text) - length,
-				   "slices %lu\nspins %lu\nwakes %lu\nexclusive %lu\n"
+				   "host_cpu_seconds %.3f\ninstructions %lu\nslices %lu\nspins %lu\nwakes %lu\nexclusive %lu\n"
 				   "main_loop %lu\nlate %lu\nwarps %lu\n",
-				   sim_stats.slices, sim_stats.spins, sim_stats.wakes,
+				   cpu.tv_sec + cpu.tv_nsec / 1e9, insns, sim_stats.slices, sim_stats.spins, sim_stats.wakes,
 				   sim_stats.exclusive, sim_stats.main_loop, sim_stats.late,
 				   sim_stats.warps);
+		length += cache_status(text + length, sizeof(text) - length);
+	}
 	if (pwrite(status_fd, text, length, 0) < 0)
 		perror("sim: cannot write the status file");
 }

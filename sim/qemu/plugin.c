@@ -2,8 +2,9 @@
 /*
  * The QEMU plugin: counts the instructions of each vCPU and ends slices.
  *
- * Arguments (all in ns but ips, instructions per second): quantum=, ips=, idle_exit=, spin=;
- * status=FILE, see write_status().
+ * Arguments (times in ns): quantum=, ips= (instructions per second), idle_exit=, spin=, smt=, threads= (of a core);
+ * status=FILE, see write_status(). For a machine with caches also: domains= (LLCs of the machine), cores= (of an LLC),
+ * nodes=, memory= (in MiB), and the keys of a preset, see sim/presets.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,6 +17,10 @@
 #define ARM64_YIELD	0xd503203f
 #define ARM64_WFE	0xd503205f
 
+/* MSR TTBR0_EL1 or TTBR1_EL1; TLBI in its two forms */
+#define IS_TTBR(opcode)	(((opcode) & 0xffffffc0) == 0xd5182000)
+#define IS_TLBI(opcode)	(((opcode) & 0xfff8e000) == 0xd5088000)
+
 EXPORT int qemu_plugin_version = QEMU_PLUGIN_API;
 
 struct vcpu_score {
@@ -25,6 +30,9 @@ struct vcpu_score {
 static struct qemu_plugin_scoreboard *scoreboard;
 /* By vCPU number; fibers are numbered in the order in which QEMU starts them. */
 static struct fiber *vcpus[SIM_MAX_VCPUS];
+/* By core: its threads that execute. */
+static int busy_threads[SIM_MAX_VCPUS];
+static bool caches;
 
 static void slice_over(unsigned int vcpu, void *userdata)
 {
@@ -40,6 +48,29 @@ static void spins(unsigned int vcpu, void *userdata)
 	(void)userdata;
 	sim_stats.spins++;
 	end_slice(sim.spin);
+}
+
+/* Where the access @info by the running vCPU to virtual address @address goes; false if not to memory. */
+bool physical_address(uint32_t info, uint64_t address, uint64_t *physical)
+{
+	struct qemu_plugin_hwaddr *hw = qemu_plugin_get_hwaddr(info, address);
+
+	if (!hw || qemu_plugin_hwaddr_is_io(hw))
+		return false;
+	*physical = qemu_plugin_hwaddr_phys_addr(hw);
+	return true;
+}
+
+/* Calls for what concerns the caches. */
+static void translate_for_caches(struct qemu_plugin_insn *insn, uint32_t opcode)
+{
+	/* an atomic instruction does both: first the store, so that the load finds all that it needs */
+	qemu_plugin_register_vcpu_mem_cb(insn, cache_store, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_W, NULL);
+	qemu_plugin_register_vcpu_mem_cb(insn, cache_load, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_R, NULL);
+	if (IS_TTBR(opcode))
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, cache_tables_change, QEMU_PLUGIN_CB_NO_REGS, NULL);
+	else if (IS_TLBI(opcode))
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, cache_tlb_invalid, QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
 static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
@@ -61,6 +92,8 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		if (opcode == ARM64_WFE || opcode == ARM64_YIELD)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, spins, QEMU_PLUGIN_CB_NO_REGS,
 							       NULL);
+		if (caches)
+			translate_for_caches(insn, opcode);
 	}
 }
 
@@ -83,6 +116,10 @@ static void vcpu_init(qemu_plugin_id_t id, unsigned int vcpu)
 		score = qemu_plugin_scoreboard_find(scoreboard, i);
 		vcpus[i]->count = &score->count;
 	}
+	if (sim.smt < 1 && sim.threads > 1)
+		running->busy_threads = &busy_threads[vcpu / sim.threads];
+	if (caches)
+		cache_add_vcpu(vcpu, running);
 	start_slice(running, 0);
 }
 
@@ -93,23 +130,89 @@ static void at_exit(qemu_plugin_id_t id, void *userdata)
 	write_status(true);
 }
 
-/* Positive number after the '=' of @arg in @value; false if it is none. */
-static bool number(const char *arg, double *value)
+/* The arguments that are numbers; all but the first four describe the caches and the cores. */
+static const struct argument {
+	const char *name;
+	double least, most;
+} arguments[] = {
+	{ "quantum", 1, 1e9 }, { "ips", 1e6, 1e12 }, { "idle_exit", 0, 1e9 }, { "spin", 0, 1e9 },
+	{ "smt", 0.5, 1 }, { "threads", 1, SIM_MAX_VCPUS }, { "domains", 1, SIM_MAX_VCPUS }, { "cores", 1, SIM_MAX_VCPUS },
+	{ "nodes", 1, SIM_MAX_VCPUS }, { "memory", 1, 131072 },
+	{ "l1_kib", 1, 1e7 }, { "l1_ways", 1, 64 }, { "l2_kib", 1, 1e7 }, { "l2_ways", 1, 64 }, { "llc_kib", 1, 1e7 }, { "llc_ways", 1, 64 },
+	{ "l2_ns", 0, 1e6 }, { "llc_ns", 0, 1e6 }, { "sibling_ns", 0, 1e6 }, { "core_ns", 0, 1e6 }, { "other_llc_ns", 0, 1e6 },
+	{ "other_node_ns", 0, 1e6 }, { "memory_ns", 0, 1e6 }, { "other_memory_ns", 0, 1e6 }, { "upgrade_ns", 0, 1e6 },
+};
+
+#define NR_ARGUMENTS	(sizeof(arguments) / sizeof(arguments[0]))
+
+static double values[NR_ARGUMENTS];
+static bool is_given[NR_ARGUMENTS];
+
+static const struct argument *find(const char *name, size_t length)
 {
-	const char *text = strchr(arg, '=') + 1;
+	size_t i;
+
+	for (i = 0; i < NR_ARGUMENTS; i++)
+		if (strlen(arguments[i].name) == length && !strncmp(arguments[i].name, name, length))
+			return &arguments[i];
+	return NULL;
+}
+
+static double value(const char *name)
+{
+	return values[find(name, strlen(name)) - arguments];
+}
+
+static int64_t cost(const char *name)
+{
+	return value(name) * PS_PER_NS + 0.5;
+}
+
+/* Take the argument @arg, a number; false if it is none or out of bounds. */
+static bool take_number(const char *arg)
+{
+	const char *equals = strchr(arg, '=');
+	const struct argument *a = equals ? find(arg, equals - arg) : NULL;
+	double number;
 	char *end;
 
+	if (!a)
+		return false;
 	errno = 0;
-	*value = strtod(text, &end);
-	return !errno && end != text && !*end && *value >= 0 && *value <= 1e12;
+	number = strtod(equals + 1, &end);
+	values[a - arguments] = number;
+	is_given[a - arguments] = true;
+	return !errno && end != equals + 1 && !*end && number >= a->least && number <= a->most;
+}
+
+/* The caches that the arguments describe; false if they are no machine's. */
+static bool make_caches(void)
+{
+	cache.domains = value("domains");
+	cache.cores = value("cores");
+	cache.threads = sim.threads;
+	cache.nodes = value("nodes");
+	cache.memory_mib = value("memory");
+	cache.l1 = (struct cache_size){ value("l1_kib"), value("l1_ways") };
+	cache.l2 = (struct cache_size){ value("l2_kib"), value("l2_ways") };
+	cache.llc = (struct cache_size){ value("llc_kib"), value("llc_ways") };
+	cache.cost[L2] = cost("l2_ns");
+	cache.cost[LLC] = cost("llc_ns");
+	cache.cost[SIBLING] = cost("sibling_ns");
+	cache.cost[OTHER_CORE] = cost("core_ns");
+	cache.cost[OTHER_LLC] = cost("other_llc_ns");
+	cache.cost[OTHER_NODE] = cost("other_node_ns");
+	cache.cost[MEMORY] = cost("memory_ns");
+	cache.cost[OTHER_MEMORY] = cost("other_memory_ns");
+	cache.cost[UPGRADE] = cost("upgrade_ns");
+	return cache_init();
 }
 
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
-	double quantum = -1, ips = -1, idle_exit = -1, spin = -1;
 	const char *status = NULL;
-	bool good = true;
-	int i;
+	size_t i, given = 0;
+	int n;
 
 	if (!sim_enabled()) {
 		fputs("sim: error: the plugin works only if it is preloaded as well, with SIM_ENABLE=1\n",
@@ -121,34 +224,37 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 			info->target_name);
 		return -1;
 	}
-	for (i = 0; i < argc && good; i++) {
-		if (!strncmp(argv[i], "quantum=", 8))
-			good = number(argv[i], &quantum);
-		else if (!strncmp(argv[i], "ips=", 4))
-			good = number(argv[i], &ips);
-		else if (!strncmp(argv[i], "idle_exit=", 10))
-			good = number(argv[i], &idle_exit);
-		else if (!strncmp(argv[i], "spin=", 5))
-			good = number(argv[i], &spin);
-		else if (!strncmp(argv[i], "status=", 7))
-			status = argv[i] + 7;
-		else
-			good = false;
-		if (!good)
-			fprintf(stderr, "sim: error: plugin argument '%s'\n", argv[i]);
+	for (n = 0; n < argc; n++) {
+		if (!strncmp(argv[n], "status=", 7)) {
+			status = argv[n] + 7;
+		} else if (!take_number(argv[n])) {
+			fprintf(stderr, "sim: error: plugin argument '%s'\n", argv[n]);
+			return -1;
+		}
 	}
-	if (!good)
-		return -1;
-	if (quantum < 1 || quantum > 1e9 || ips < 1e6 || idle_exit < 0 || idle_exit > 1e9 ||
-	    spin < 0 || spin > 1e9) {
-		fputs("sim: error: the plugin needs quantum= (1 to 1e9), ips= (1e6 to 1e12), idle_exit= and spin= (0 to 1e9)\n",
+	for (i = 0; i < NR_ARGUMENTS; i++) {
+		/* the first six always, the others together or not at all */
+		if (i >= 6)
+			given += is_given[i];
+		else if (!is_given[i])
+			break;
+	}
+	if (i < NR_ARGUMENTS || (given && given != NR_ARGUMENTS - 6)) {
+		fputs("sim: error: the plugin needs quantum=, ips=, idle_exit=, spin=, smt= and threads=, and for caches all the others\n",
 		      stderr);
 		return -1;
 	}
-	sim.quantum = quantum * PS_PER_NS;
-	sim.insn = 1e12 / ips;
-	sim.idle_exit = idle_exit * PS_PER_NS;
-	sim.spin = spin * PS_PER_NS;
+	sim.quantum = value("quantum") * PS_PER_NS;
+	sim.insn = 1e12 / value("ips");
+	sim.idle_exit = value("idle_exit") * PS_PER_NS;
+	sim.spin = value("spin") * PS_PER_NS;
+	sim.smt = value("smt");
+	sim.threads = value("threads");
+	caches = given > 0;
+	if (caches && !make_caches()) {
+		fputs("sim: error: the plugin's arguments describe no caches of a machine\n", stderr);
+		return -1;
+	}
 	if (!open_status(status)) {
 		fprintf(stderr, "sim: error: %s: %s\n", status, strerror(errno));
 		return -1;

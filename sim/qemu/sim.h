@@ -5,10 +5,11 @@
  * QEMU runs unmodified. All of its vCPU threads and its main loop are made fibers of one host
  * thread, so that exactly one of them runs at a time and the simulator decides which: the one
  * whose virtual time is the smallest. A vCPU's virtual time is the number of instructions it has
- * executed, divided by the speed of the simulated CPU, plus the time that it slept. The clock that
- * QEMU shows to the guest is this virtual time.
+ * executed, divided by the speed of the simulated CPU, plus the time that it slept or waited for memory.
+ * The clock that QEMU shows to the guest is this virtual time.
  *
  *	plugin.c	counts the guest's instructions and stops a vCPU at the end of its slice
+ *	cache.c		what accesses to memory cost, if the machine has caches
  *	vcpu.c		decides who runs, and for how long
  *	clock.c		virtual time, and the clock that QEMU reads
  *	fiber.c		makes fibers of QEMU's threads and switches between them
@@ -70,6 +71,16 @@ struct fiber {
 	int64_t time;
 	/* time of its instructions since the start, for the statistics */
 	int64_t busy;
+	/* the threads of its core that execute, if threads share a core's speed; NULL if not */
+	int *busy_threads;
+	/* time of one instruction in this slice */
+	int64_t insn;
+	/* time in this slice that it waited for memory */
+	int64_t stall;
+	/* instructions executed before this slice, for the statistics */
+	uint64_t insns;
+	/* cache.c: what it sees of the caches; NULL if there are none */
+	struct view *view;
 	/* plugin.c: instructions of the slice, counted upwards to SLICE_END; NULL in the main loop */
 	uint64_t *count;
 	uint64_t slice_start;
@@ -84,6 +95,39 @@ struct sim_parameters {
 	int64_t insn;		/* time of one instruction */
 	int64_t idle_exit;	/* from the wake-up of a sleeping vCPU to its next instruction */
 	int64_t spin;		/* time of one WFE or YIELD: how often a spinning CPU looks again */
+	int threads;		/* of a core */
+	/* speed of each of two busy threads of a core, alone: 1. More than two share the speed of two. */
+	double smt;
+};
+
+/* Where an access finds its line; and what it waits for besides. */
+enum cache_event {
+	L1,
+	L2,
+	LLC,
+	SIBLING,	/* written by another thread of the core */
+	OTHER_CORE,	/* in another core of the LLC's domain */
+	OTHER_LLC,	/* in another LLC's domain of the node, modified */
+	OTHER_NODE,	/* in another node, modified */
+	MEMORY,
+	OTHER_MEMORY,	/* of another node */
+	UPGRADE,	/* a store finds its line in the core's caches, but others have copies */
+	NR_CACHE_EVENTS
+};
+
+struct cache_size {
+	uint64_t kib;
+	int ways;
+};
+
+struct cache_parameters {
+	struct cache_size l1, l2, llc;
+	int64_t cost[NR_CACHE_EVENTS];
+	/* LLCs of the machine, cores of an LLC, threads of a core */
+	int domains, cores, threads;
+	int nodes;
+	/* which the nodes share evenly, one after the other */
+	int memory_mib;
 };
 
 struct sim_statistics {
@@ -97,6 +141,7 @@ struct sim_statistics {
 };
 
 extern struct sim_parameters sim;
+extern struct cache_parameters cache;
 extern struct sim_statistics sim_stats;
 
 /* The fiber that runs. Only for code on the simulator's host thread: see on_fiber(). */
@@ -129,6 +174,20 @@ void advance_global_time(int64_t to);
 void charge_slice(struct fiber *f);
 void start_slice(struct fiber *f, int64_t length);
 void cut_slice(void);
+void stall(struct fiber *f, int64_t cost);
+
+/* plugin.c */
+bool physical_address(uint32_t info, uint64_t address, uint64_t *physical);
+
+/* cache.c */
+bool cache_init(void);
+void cache_add_vcpu(unsigned int vcpu, struct fiber *f);
+void cache_turn(struct fiber *f);
+void cache_load(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata);
+void cache_store(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata);
+void cache_tables_change(unsigned int vcpu, void *userdata);
+void cache_tlb_invalid(unsigned int vcpu, void *userdata);
+int cache_status(char *text, size_t size);
 
 /* wait.c */
 bool waits_for_others(void);

@@ -67,6 +67,8 @@ static void sift_up(int i)
 
 static void heap_add(struct fiber *f)
 {
+	if (f->busy_threads)
+		++*f->busy_threads;
 	heap_put(heap_size++, f);
 	sift_up(heap_size - 1);
 }
@@ -77,6 +79,8 @@ static void heap_remove(struct fiber *f)
 	struct fiber *last = heap[--heap_size];
 
 	f->place = 0;
+	if (f->busy_threads)
+		--*f->busy_threads;
 	if (last == f)
 		return;
 	heap_put(i, last);

@@ -17,9 +17,22 @@ MACHINE = TOP / "sim/machine"
     (["--topology"], "--topology needs a value"),
     (["--", "true"], "--machine is missing"),
     (["--topology", "0x2x1", "--", "true"], "'0x2x1' is not"),
-    (["--topology", "1x2x1x1", "--", "true"], "'1x2x1x1' is not"),
+    (["--topology", "1x2x1x1x1", "--", "true"], "'1x2x1x1x1' is not"),
+    (["--topology", "1x0x2x1", "--", "true"], "'1x0x2x1' is not SOCKETSxCORESxTHREADS or SOCKETSxLLCSxCORESxTHREADS"),
+    (["--machine", "1x2x2x1", "--", "true"], "--machine '1x2x2x1' is not SOCKETSxCORESxTHREADS"),
+    (["--topology", "2x5x26x2", "--", "true"], "has 520 CPUs"),
+    (["--topology", "1x2x2x1", "--nodes", "4", "--", "true"], "has 2 last-level cache(s), and each is in one node"),
+    (["--topology", "3x1x1", "--nodes", "2", "--", "true"], "the 3 last-level caches of 3x1x1 cannot be split evenly"),
+    (["--topology", "2x2x1", "--nodes", "0", "--", "true"], "--nodes '0'"),
+    (["--topology", "2x2x1", "--nodes", "2", "--numa", "--", "true"], "--nodes excludes --machine and --numa"),
+    (["--machine", "2x2x1", "--nodes", "2", "--", "true"], "--nodes excludes --machine and --numa"),
+    (["--topology", "1x2x2", "--smt", "0.4", "--", "true"], "--smt '0.4' is not a number from 0.5 to 1"),
+    (["--topology", "1x2x2", "--smt", "1.1", "--", "true"], "--smt '1.1'"),
+    (["--topology", "1x2x2", "--smt", "0.62", "--ips", "100000000000", "--", "true"], "need at most 10000000000"),
+    (["--topology", "1x2x2", "--caches", "nope", "--", "true"], "--caches 'nope': there is no file"),
+    (["--topology", "1x2x2", "--caches", "./nope", "--", "true"], "--caches './nope': there is no file ./nope; the presets are"),
     (["--topology", "3x171x1", "--", "true"], "has 513 CPUs; QEMU's machine has 512 at most"),
-    (["--machine", "1x2", "--", "true"], "'1x2' is not SOCKETSxCORESxTHREADS"),
+    (["--machine", "1x2", "--", "true"], "'1x2' is not SOCKETSxCORESxTHREADS or"),
     (["--machine", "1x4x1", "--topology", "1x4x1", "--", "true"], "--machine and --topology exclude each other"),
     (["--topology", "1x2x1", "--quantum", "0", "--", "true"], "--quantum '0'"),
     (["--topology", "1x2x1", "--ips", "1e9", "--", "true"], "--ips '1e9'"),
@@ -31,6 +44,50 @@ MACHINE = TOP / "sim/machine"
 def test_usage_errors(args, message):
     stdout, stderr = call(MACHINE, *args, rc=2)
     assert stdout == "" and message in stderr and "see --help" in stderr
+
+
+PRESETS = TOP / "sim/presets"
+
+
+@pytest.mark.parametrize("old,new,message", [
+    ("l2_ways 20", "", "preset: 'l2_ways' is missing"),
+    ("smt 0.62", "", "preset: 'smt' is missing"),
+    ("smt 0.62", "smt 62%", "smt '62%' is not a number"),
+    ("smt 0.62", "smt 0.3", "smt 0.3 is not between 0.5 and 1"),
+    ("l2_ns 4", "l2_ns 4\nl4_ns 4", "unknown key 'l4_ns'"),
+    ("l2_ns 4", "l2_ns 4\nl2_ns 4", "'l2_ns' is there twice"),
+    ("l2_ns 4", "l2_ns 4 ns", "not a key and a value"),
+    ("l2_ns 4", "l2_ns -4", "l2_ns '-4' is not a number"),
+    ("l2_ns 4", "l2_ns", "not a key and a value"),
+    ("l2_ns 4", "l2_ns 40", "l2_ns 40 is more than llc_ns 20"),
+    ("memory_ns 89", "memory_ns 890000", "memory_ns 890000 is not between 0 and 10000"),
+    ("l2_kib 1280", "l2_kib 1000", "1000 KiB with 20 ways make 800 sets of lines of 64 bytes; this must be a power of two"),
+    ("l1_kib 48", "l1_kib 32", "32 KiB with 12 ways make 42.6667 sets"),
+    ("l1_kib 48", "l1_kib 48.5", "l1_kib '48.5' is not a whole number"),
+    ("l1_kib 48", "l1_kib 0", "l1_kib 0 is not between 1 and 1024"),
+    ("l2_kib 1280", "l2_kib 20", "l1_kib 48 is more than l2_kib 20"),
+    ("llc_ways 12", "llc_ways 96", "llc_ways 96 is not between 1 and 64"),
+])
+def test_presets_that_are_no_good(tmp_path, old, new, message):
+    preset = tmp_path / "preset"
+    text = (PRESETS / "intel").read_text()
+    assert text.count("\n%s\n" % old) == 1
+    preset.write_text(text.replace("\n%s\n" % old, "\n%s\n" % new))
+    # a QEMU that is none: nothing of it is started
+    stdout, stderr = call(MACHINE, "--topology", "1x2x2", "--caches", preset, "--", "true", rc=2,
+                          env={**os.environ, "STEAL_QEMU": "/nonexistent"})
+    assert stdout == "" and stderr.startswith("machine: error: %s" % preset) and message in stderr and stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("preset", sorted(p.name for p in PRESETS.iterdir()))
+def test_presets(preset):
+    """Each is accepted: the next thing that is looked for is QEMU."""
+    _, stderr = call(MACHINE, "--topology", "1x2x2", "--caches", preset, "--", "true", rc=1,
+                     env={**os.environ, "STEAL_QEMU": "/nonexistent"})
+    assert stderr == "machine: error: not installed: /nonexistent; run scripts/setup\n"
+    # each figure is under a comment that says where it is from
+    lines = (PRESETS / preset).read_text().splitlines()
+    assert lines[0] == "# SPDX-License-Identifier: GPL-2.0"
 
 
 @pytest.mark.parametrize("version,message", [
@@ -66,7 +123,7 @@ def test_fibers_keep_what_is_theirs(tmp_path, compiler, runner):
     """Registers, stack and thread-local storage, over thousands of switches, for both kinds of hosts."""
     if os.uname().machine != "x86_64" and runner:
         pytest.skip("this host is an arm64 one already")
-    parts = [TOP / "sim/qemu" / (name + ".c") for name in ("vcpu", "clock", "fiber", "wait", "mainloop")]
+    parts = [TOP / "sim/qemu" / (name + ".c") for name in ("cache", "vcpu", "clock", "fiber", "wait", "mainloop")]
     call(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I", TOP / "sim/qemu", "-o", tmp_path / "fibers",
          TOP / "tests/harness/fibers.c", *parts, "-ldl", "-pthread")
     stdout, _ = call(*runner, tmp_path / "fibers", env={**os.environ, "SIM_ENABLE": "1"}, timeout=300)
