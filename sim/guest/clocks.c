@@ -10,6 +10,18 @@
  *						the whole.
  *	clocks lock TASKS CPUS COUNT		each task takes one spinlock COUNT times, for 100
  *						instructions. Prints ns from first start to last end.
+ *
+ * For machines with caches:
+ *
+ *	clocks chase BYTES CPU			goes twice and more through all lines of BYTES of memory, in an
+ *						order of chance; each load has the next one's address. Prints
+ *						ps for a load but those of the first round.
+ *	clocks move BYTES FROM TO		writes the lines on CPU FROM, then goes through them on CPU TO.
+ *						Prints ps for a load of the first, second and third round.
+ *	clocks hand CPU CPU COUNT		two tasks hand a line to and fro, COUNT times. Prints ps for one
+ *						way.
+ *	clocks count CPU CPU COUNT BYTES	two tasks each add to a counter COUNT times; the counters are
+ *						BYTES apart. Prints ps for one addition.
  */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -35,7 +47,11 @@ struct shared {
 	atomic_int ready;
 	atomic_int go;
 	atomic_int lock;
-	int64_t start[MAX_TASKS];
+	atomic_int arrived;
+	/* on two lines of their own */
+	_Alignas(64) atomic_int turn;
+	_Alignas(128) atomic_long counters[32];
+	_Alignas(128) int64_t start[MAX_TASKS];
 	int64_t end[MAX_TASKS];
 };
 
@@ -133,21 +149,45 @@ static void take(atomic_int *lock)
 			asm volatile("yield");
 }
 
-static void task(struct shared *s, int i, int cpus, int64_t amount, int locks)
+enum kind { SPINS, LOCKS, HANDS, COUNTS };
+
+static void hand(atomic_int *turn, int me, int64_t count)
 {
 	int64_t n;
 
-	pin(i % cpus);
+	for (n = 0; n < count; n++) {
+		int mine = me;
+
+		while (!atomic_compare_exchange_weak_explicit(turn, &mine, !me, memory_order_acq_rel, memory_order_relaxed))
+			mine = me;
+	}
+}
+
+static void task(struct shared *s, int i, int cpu, int64_t amount, enum kind kind, int64_t apart)
+{
+	int64_t n;
+
+	pin(cpu);
 	atomic_fetch_add(&s->ready, 1);
 	while (!atomic_load(&s->go)) {
 		struct timespec t = { 0, 100000 };
 
 		call(NR_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&t, 0, 0, 0);
 	}
+	if (kind == HANDS || kind == COUNTS) {
+		/* both are on their CPUs: begin at once */
+		atomic_fetch_add(&s->arrived, 1);
+		while (atomic_load_explicit(&s->arrived, memory_order_relaxed) < 2)
+			asm volatile("yield");
+	}
 	s->start[i] = now();
-	if (!locks)
+	if (kind == SPINS)
 		execute(amount);
-	for (n = 0; locks && n < amount; n++) {
+	if (kind == HANDS)
+		hand(&s->turn, i, amount);
+	for (n = 0; kind == COUNTS && n < amount; n++)
+		atomic_fetch_add_explicit(&s->counters[i * apart / 8], 1, memory_order_relaxed);
+	for (n = 0; kind == LOCKS && n < amount; n++) {
 		take(&s->lock);
 		execute(100);
 		atomic_store_explicit(&s->lock, 0, memory_order_release);
@@ -157,22 +197,30 @@ static void task(struct shared *s, int i, int cpus, int64_t amount, int locks)
 	leave(0);
 }
 
-static void tasks(int nr, int cpus, int64_t amount, int locks)
+/* Memory, read and write, anonymous; @shared: with the tasks that are created later. */
+static void *memory(int64_t bytes, int shared)
 {
-	/* read and write; shared and anonymous */
-	struct shared *s = (void *)call(NR_mmap, 0, sizeof(*s), 3, 0x21, -1, 0);
+	long p = call(NR_mmap, 0, bytes, 3, shared ? 0x21 : 0x22, -1, 0);
+
+	if (p < 0 && p > -4096)
+		leave(5);
+	return (void *)p;
+}
+
+/* Run @nr tasks, task i on CPU cpu[i % cpus], at once. Returns ns from the first start to the last end. */
+static int64_t tasks(int nr, const int *cpu, int cpus, int64_t amount, enum kind kind, int64_t apart)
+{
+	struct shared *s = memory(sizeof(*s), 1);
 	int64_t start, end;
 	int i, status;
 
-	if ((long)s < 0 && (long)s > -4096)
-		leave(5);
 	for (i = 0; i < nr; i++) {
 		long pid = call(NR_clone, SIGCHLD, 0, 0, 0, 0, 0);
 
 		if (pid < 0)
 			leave(6);
 		if (!pid)
-			task(s, i, cpus, amount, locks);
+			task(s, i, cpu[i % cpus], amount, kind, apart);
 	}
 	while (atomic_load(&s->ready) < nr) {
 		struct timespec t = { 0, 100000 };
@@ -192,7 +240,73 @@ static void tasks(int nr, int cpus, int64_t amount, int locks)
 		if (s->end[i] > end)
 			end = s->end[i];
 	}
-	put_number("elapsed_ns", end - start);
+	return end - start;
+}
+
+#define LINE	64
+
+/* One word for each line of @bytes: a cycle through all of them, in an order of chance. */
+static void **make_cycle(int64_t bytes)
+{
+	int64_t lines = bytes / LINE, i, j;
+	char *p = memory(bytes, 0);
+	uint64_t random = 1;
+	void *swap;
+
+	for (i = 0; i < lines; i++)
+		*(void **)(p + i * LINE) = p + i * LINE;
+	for (i = lines - 1; i > 0; i--) {
+		random = random * 6364136223846793005 + 1442695040888963407;
+		j = (random >> 33) % i;
+		swap = *(void **)(p + i * LINE);
+		*(void **)(p + i * LINE) = *(void **)(p + j * LINE);
+		*(void **)(p + j * LINE) = swap;
+	}
+	return (void **)p;
+}
+
+/* Follow @loads pointers; returns ps for each. 16 of them are in 18 instructions. */
+static int64_t follow(void **p, int64_t loads)
+{
+	int64_t n = loads / 16, start = now();
+
+	asm volatile("1: ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n"
+		     "ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n"
+		     "ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n"
+		     "ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n ldr %0, [%0]\n"
+		     "subs %1, %1, #1\n b.ne 1b" : "+r"(p), "+r"(n) : : "cc", "memory");
+	return (now() - start) * 1000 / loads;
+}
+
+static void chase(int64_t bytes, int cpu)
+{
+	/* long enough for the clock */
+	int64_t loads = bytes / LINE < 65536 ? 65536 : bytes / LINE;
+	void **p;
+
+	pin(cpu);
+	p = make_cycle(bytes);
+	follow(p, loads);
+	put_number("load_ps", follow(p, loads));
+}
+
+static void move(int64_t bytes, int from, int to)
+{
+	void **p;
+	int i;
+
+	pin(from);
+	p = make_cycle(bytes);
+	pin(to);
+	for (i = 0; i < 3; i++)
+		put_number("load_ps", follow(p, bytes / LINE));
+}
+
+static int same(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
 }
 
 static void sleeps(int64_t ns, int64_t count)
@@ -228,15 +342,33 @@ static void sleeps(int64_t ns, int64_t count)
 void run(long *stack)
 {
 	const char **argv = (const char **)(stack + 1);
+	long argc = stack[0], i;
+	int64_t n[4] = { 0 };
+	int cpu[MAX_TASKS];
 
-	if (stack[0] == 5 && argv[1][0] == 's')
-		tasks(number(argv[2]), number(argv[3]), number(argv[4]), 0);
-	else if (stack[0] == 5 && argv[1][0] == 'l')
-		tasks(number(argv[2]), number(argv[3]), number(argv[4]), 1);
-	else if (stack[0] == 4)
-		sleeps(number(argv[2]), number(argv[3]));
-	else
+	for (i = 2; i < argc && i < 6; i++)
+		n[i - 2] = number(argv[i]);
+	if (argc == 5 && (same(argv[1], "spin") || same(argv[1], "lock"))) {
+		for (i = 0; i < n[1]; i++)
+			cpu[i] = i;
+		put_number("elapsed_ns", tasks(n[0], cpu, n[1], n[2], argv[1][0] == 's' ? SPINS : LOCKS, 0));
+	} else if (argc == 4 && same(argv[1], "sleep")) {
+		sleeps(n[0], n[1]);
+	} else if (argc == 4 && same(argv[1], "chase")) {
+		chase(n[0], n[1]);
+	} else if (argc == 5 && same(argv[1], "move")) {
+		move(n[0], n[1], n[2]);
+	} else if (argc == 5 && same(argv[1], "hand")) {
+		cpu[0] = n[0];
+		cpu[1] = n[1];
+		put_number("hand_ps", tasks(2, cpu, 2, n[2], HANDS, 0) * 1000 / (2 * n[2]));
+	} else if (argc == 6 && same(argv[1], "count")) {
+		cpu[0] = n[0];
+		cpu[1] = n[1];
+		put_number("count_ps", tasks(2, cpu, 2, n[2], COUNTS, n[3]) * 1000 / n[2]);
+	} else {
 		leave(2);
+	}
 	leave(0);
 }
 

@@ -57,6 +57,9 @@ struct line {
 
 #define BOTH_THREADS	255
 
+/* A line that moves again within this time is contended. */
+#define CONTENDED	(500 * PS_PER_NS)
+
 struct cache {
 	/* each set's line numbers plus 1, in the order of their last use; 0: empty */
 	uint32_t *tags;
@@ -104,9 +107,11 @@ static struct shape l1_shape, l2_shape, llc_shape;
 
 static struct line *lines;
 static uint64_t nr_lines, lines_per_node;
+/* For each line: when the last core that took it from another has it. */
+static int64_t *arrives;
 
 static uint64_t counts[NR_CACHE_EVENTS];
-static int64_t stalled;
+static int64_t stalled, queued;
 static uint64_t flushes;
 
 static inline uint64_t *filter_entry(struct view *v, uint64_t address)
@@ -375,6 +380,25 @@ static int64_t own(struct core *c, uint32_t n, struct line *line)
 	return far > cost ? far : cost;
 }
 
+/*
+ * vCPU @v, which runs, takes line @n from another. It waits until that one has it, and then for the line itself.
+ * Then its turn ends: the other may want the line back at once. Returns the whole cost.
+ */
+static int64_t take_over(struct view *v, uint32_t n, int64_t cost)
+{
+	int64_t t = now();
+
+	if (arrives[n] > t - CONTENDED)
+		v->fiber->close_until = t + CONTENDED;
+	if (arrives[n] > t) {
+		queued += arrives[n] - t;
+		cost += arrives[n] - t;
+	}
+	arrives[n] = t + cost;
+	cut_slice();
+	return cost;
+}
+
 /* An access by vCPU @v to line @n, which its filter does not have. Returns what it costs. */
 static int64_t access_line(struct view *v, uint32_t n, bool store)
 {
@@ -428,10 +452,7 @@ static int64_t access_line(struct view *v, uint32_t n, bool store)
 		line->state = MODIFIED;
 		line->writer = v->thread;
 	}
-	/* Who takes a line from another waits for its turn: the other may want it back at once. */
-	if (moves)
-		cut_slice();
-	return cost;
+	return moves ? take_over(v, n, cost) : cost;
 }
 
 static void __attribute__((noinline)) not_in_filter(struct view *v, uint32_t info, uint64_t address, bool store)
@@ -552,6 +573,7 @@ bool cache_init(void)
 	nr_lines = (uint64_t)cache.memory_mib << (20 - LINE_SHIFT);
 	lines_per_node = nr_lines / cache.nodes;
 	lines = allocate(nr_lines * sizeof(*lines));
+	arrives = allocate(nr_lines * sizeof(*arrives));
 	for (i = 0; i < nr_domains; i++) {
 		domains[i].llc = make_cache(&llc_shape);
 		domains[i].node = i / (cache.domains / cache.nodes);
@@ -592,7 +614,8 @@ int cache_status(char *text, size_t size)
 	for (i = 0; i < NR_CACHE_EVENTS; i++)
 		if (i != SIBLING && i != UPGRADE)
 			filtered -= counts[i];
-	length = snprintf(text, size, "stalled_seconds %.9f\naccesses %lu\nfiltered %lu\n", stalled / 1e12, accesses, filtered);
+	length = snprintf(text, size, "stalled_seconds %.9f\nqueued_seconds %.9f\naccesses %lu\nfiltered %lu\n",
+			  stalled / 1e12, queued / 1e12, accesses, filtered);
 	for (i = 0; i < NR_CACHE_EVENTS; i++)
 		if (names[i])
 			length += snprintf(text + length, size - length, "from_%s %lu\n", names[i], counts[i]);

@@ -17,8 +17,12 @@
 #define ARM64_YIELD	0xd503203f
 #define ARM64_WFE	0xd503205f
 
-/* MSR TTBR0_EL1 or TTBR1_EL1; TLBI in its two forms */
+/* MSR TTBR0_EL1 or TTBR1_EL1 */
 #define IS_TTBR(opcode)	(((opcode) & 0xffffffc0) == 0xd5182000)
+/* LDADD, SWP and the like; CAS; CASP */
+#define IS_ATOMIC(opcode)	(((opcode) & 0x3b200c00) == 0x38200000 || ((opcode) & 0x3fa07c00) == 0x08a07c00 || \
+				 ((opcode) & 0xbfa07c00) == 0x08207c00)
+/* in its two forms */
 #define IS_TLBI(opcode)	(((opcode) & 0xfff8e000) == 0xd5088000)
 
 EXPORT int qemu_plugin_version = QEMU_PLUGIN_API;
@@ -64,9 +68,10 @@ bool physical_address(uint32_t info, uint64_t address, uint64_t *physical)
 /* Calls for what concerns the caches. */
 static void translate_for_caches(struct qemu_plugin_insn *insn, uint32_t opcode)
 {
-	/* an atomic instruction does both: first the store, so that the load finds all that it needs */
+	/* an atomic instruction loads and then stores, and a core takes the line for both */
+	qemu_plugin_register_vcpu_mem_cb(insn, IS_ATOMIC(opcode) ? cache_store : cache_load, QEMU_PLUGIN_CB_NO_REGS,
+					 QEMU_PLUGIN_MEM_R, NULL);
 	qemu_plugin_register_vcpu_mem_cb(insn, cache_store, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_W, NULL);
-	qemu_plugin_register_vcpu_mem_cb(insn, cache_load, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_R, NULL);
 	if (IS_TTBR(opcode))
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, cache_tables_change, QEMU_PLUGIN_CB_NO_REGS, NULL);
 	else if (IS_TLBI(opcode))
@@ -245,6 +250,7 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 		return -1;
 	}
 	sim.quantum = value("quantum") * PS_PER_NS;
+	sim.close_quantum = sim.quantum / 5;
 	sim.insn = 1e12 / value("ips");
 	sim.idle_exit = value("idle_exit") * PS_PER_NS;
 	sim.spin = value("spin") * PS_PER_NS;

@@ -79,6 +79,8 @@ struct fiber {
 	int64_t stall;
 	/* instructions executed before this slice, for the statistics */
 	uint64_t insns;
+	/* until then it keeps close to the others: it competes for a line */
+	int64_t close_until;
 	/* cache.c: what it sees of the caches; NULL if there are none */
 	struct view *view;
 	/* plugin.c: instructions of the slice, counted upwards to SLICE_END; NULL in the main loop */
@@ -92,6 +94,7 @@ struct fiber {
 /* The machine's parameters; set once, before the first vCPU runs. */
 struct sim_parameters {
 	int64_t quantum;	/* how far a slice may take a vCPU ahead of the slowest */
+	int64_t close_quantum;	/* the same, while it competes for a line of memory */
 	int64_t insn;		/* time of one instruction */
 	int64_t idle_exit;	/* from the wake-up of a sleeping vCPU to its next instruction */
 	int64_t spin;		/* time of one WFE or YIELD: how often a spinning CPU looks again */

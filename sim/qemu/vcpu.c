@@ -216,7 +216,7 @@ static struct fiber *choose(void)
 	f = heap[0];
 	length = second_time();
 	if (length != NEVER)
-		length += sim.quantum;
+		length += f->close_until > f->time ? sim.close_quantum : sim.quantum;
 	if (length > main_loop_next())
 		length = main_loop_next();
 	length -= f->time;
