@@ -250,7 +250,7 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 		return -1;
 	}
 	sim.quantum = value("quantum") * PS_PER_NS;
-	sim.close_quantum = sim.quantum / 5;
+	sim.close_quantum = sim.quantum / 10;
 	sim.insn = 1e12 / value("ips");
 	sim.idle_exit = value("idle_exit") * PS_PER_NS;
 	sim.spin = value("spin") * PS_PER_NS;

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Simulated machines with caches, on a small machine: sim/fidelity's checks of them, and what the default preset leaves as it is.
+Errors in options and presets: tests/harness/test_machine.py."""
+
+import re
+import subprocess
+
+import pytest
+from commands import TOP, call
+
+MACHINE = TOP / "sim/machine"
+CLOCKS = "hackbench -g 1 -l 20; sed -n 's/^now at //p' /proc/timer_list"
+
+
+@pytest.fixture(scope="module")
+def fidelity(sim_kernel, tmp_path_factory):
+    """All of its lines; it is run once."""
+    out = tmp_path_factory.mktemp("fidelity") / "lines"
+    done = subprocess.run([TOP / "sim/fidelity", "--quick", "--only", "caches", "--out", out], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=900, check=False)
+    assert done.stdout == out.read_text()
+    lines = done.stdout.splitlines()
+    assert done.returncode == (1 if any(line.split()[1] == "FAIL" for line in lines) else 0), done.stderr
+    return lines
+
+
+@pytest.mark.parametrize("kind,number", [("chase", 4), ("hand", 4), ("share", 2), ("smt", 1), ("move", 4), ("repeats", 1),
+                                         ("converges", 1)])
+def test_fidelity(fidelity, kind, number):
+    lines = [line for line in fidelity if line.split()[0] == kind]
+    assert len(lines) == number, fidelity
+    assert [line for line in lines if line.split()[1] != "PASS"] == []
+
+
+def run(sim_kernel, status, *args):
+    stdout, _ = call(MACHINE, "--kernel", sim_kernel, "--topology", "1x2x2", "--seed", "5", "--status", status, *args, "--",
+                     "sh", "-c", CLOCKS, timeout=260)
+    text = status.read_text()
+    return stdout, {key: float(value) for key, value in re.findall(r"^(\w+) ([\d.]+)$", text, re.M)}
+
+
+def test_none_costs_nothing(sim_kernel, tmp_path):
+    """The default, the preset none, and caches that cost nothing give the same machine, to the nanosecond."""
+    default, status = run(sim_kernel, tmp_path / "default")
+    assert run(sim_kernel, tmp_path / "none", "--caches", "none")[0] == default
+    assert not [key for key in status if key.startswith("from_")]
+    # every instruction takes 1 ns, and nothing else takes time
+    assert round(status["busy_seconds"] * 1e9) == status["instructions"]
+
+    costly, status = run(sim_kernel, tmp_path / "intel", "--caches", "intel")
+    assert costly != default and status["stalled_seconds"] > 0.01
+    found = sum(value for key, value in status.items() if key.startswith("from_") and key not in ("from_sibling", "from_upgrade"))
+    assert 0 < found < status["accesses"] - status["filtered"] < status["accesses"] / 5
+
+
+@pytest.mark.parametrize("topology", [["1x2x2x1"], ["2x2x1x2", "--nodes", "2"], ["2x2x1x1", "--nodes", "4"], ["4x1x1", "--nodes", "2"]],
+                         ids=" ".join)
+def test_topology(sim_kernel, topology):
+    """The machine has looked itself; and it notices when it is asked for another one."""
+    name, nodes = topology[0], topology[2] if len(topology) > 2 else "1"
+    numbers = name.split("x")
+    flat = "x".join([str(int(numbers[0]) * int(numbers[1])), *numbers[2:]]) if len(numbers) == 4 else "2x2x1"
+    llcs = 2 if name == "1x2x2x1" else 4
+    stdout, _ = call(MACHINE, "--kernel", sim_kernel, "--topology", *topology, "--", "sh", "-c",
+                     'for t; do sh /opt/check-topology "$t" 2>/dev/null; echo $?; done; cat /sys/devices/system/node/online; '
+                     "cat /sys/kernel/debug/sched/domains/cpu*/domain*/flags | grep -c SD_SHARE_LLC; "
+                     "cat /sys/devices/system/cpu/cpu*/cache/index3/shared_cpu_list | sort -u | wc -l",
+                     "sh", "%s,nodes=%s" % (name, nodes), "%s,nodes=%s" % (flat, nodes), "%s,nodes=7" % name, timeout=260)
+    lines = stdout.split()
+    assert lines[:3] == ["0", "3", "3"], stdout
+    assert lines[3] == ("0" if nodes == "1" else "0-%d" % (int(nodes) - 1))
+    assert lines[-1] == (str(llcs) if len(numbers) == 4 else "0")
