@@ -34,7 +34,7 @@
 #
 # Only on simulated machines, see bench/ab --help:
 #
-#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --append, --published
+#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --caches, --append, --published
 #
 # On this machine, the scheduler features, kernel.sched_schedstats and, with --trace, trace events change during the runs.
 # debugfs and tracefs are mounted if they are not. All of this is restored at the end, and after an interruption.
@@ -73,7 +73,7 @@ while [ "$left" -gt 0 ]; do
 	left=$((left - 1))
 	case $option in
 	--groups|--loops|--runs|--features|--trace-loops|--timeout|--out|--table|\
-	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--append)
+	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--caches|--append)
 		[ "$left" -gt 0 ] && value=$1
 		[ -n "$value" ] || wrong "$option needs a value"
 		shift
@@ -81,7 +81,7 @@ while [ "$left" -gt 0 ]; do
 	esac
 	case $option in
 	--loops|--runs|--timeout) positive "$option" "$value" ;;
-	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--append|--published) sim_only=$option ;;
+	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--caches|--append|--published) sim_only=$option ;;
 	esac
 	case $option in
 	--groups) groups=$(echo "$value" | tr , ' ') ;;
@@ -99,7 +99,7 @@ while [ "$left" -gt 0 ]; do
 	--machine) machine=$value ;;
 	--kernel) kernel=$value ;;
 	--published) published=1 ;;
-	--jobs|--quantum|--ips|--idle-exit|--append) ;;
+	--jobs|--quantum|--ips|--idle-exit|--caches|--append) ;;
 	--help) sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) wrong "unknown option: $option" ;;
 	esac

@@ -59,17 +59,18 @@ def timeout_of(job: Job, case: Case) -> int:
     if options.loads[case.load].amount == "scale":
         return 3600 + 3000 * options.scale
     loops = max(options.loops, 10 * options.trace_loops) if options.trace else options.loops
-    return 3600 + int(number(case) * loops * len(options.sides) / 4)
+    return 3600 + int((1 if options.caches == "none" else 3) * number(case) * loops * len(options.sides) / 4)
 
 
-def unit_words(job: Job, unit: Unit, kernel: str, added: list[str], collector_tar: object) -> list[str]:
+def unit_words(job: Job, unit: Unit, kernel: str, preset: object, added: list[str], collector_tar: object) -> list[str]:
     """The arguments of bench/ab-unit."""
     options, case = job.options, unit.step[0]
     more, command = job.collector_words()
-    words = ["--kernel", kernel, "--seed", SEEDS[options.seeds] + unit.step[1], "--machine", options.machine, "--quantum", options.quantum,
-             "--ips", options.ips, "--idle-exit", options.idle_exit, "--timeout", timeout_of(job, case), "--collector", collector_tar]
+    sockets = options.machine.partition("x")[0]
+    several = ["--topology", options.machine, "--nodes", sockets] if options.machine.count("x") == 3 else ["--machine", options.machine]
+    words = ["--kernel", kernel, "--seed", SEEDS[options.seeds] + unit.step[1], *several, "--quantum", options.quantum, "--ips", options.ips, "--idle-exit", options.idle_exit, "--timeout", timeout_of(job, case), "--collector", collector_tar]
     words += [word for line in unit.lines for word in ("--run", line)] + more
-    words += ["--append", options.append] * bool(options.append)
+    words += ["--caches", preset] * (options.caches != "none") + ["--append", options.append] * bool(options.append)
     words += ["--also", also_of(options, case)] * bool(also_of(options, case))
     words += [word for file in added for word in ("--add", file)]
     return [*map(str, words), *command]
@@ -136,7 +137,7 @@ def on_this_host(job: Job, _: list[Unit], todo: list[Unit], progress: Progress, 
     for unit in todo:
         words = ["setpriv", "--pdeathsig", "TERM", TOP / "bench/ab-unit", "--out", raw / f"{unit.name}.tar",
                  "--cpus", ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-                 *unit_words(job, unit, kernels[unit.kernel], added, place / COLLECTOR)]
+                 *unit_words(job, unit, kernels[unit.kernel], options.preset.absolute(), added, place / COLLECTOR)]
         jobs.append("exec " + shlex.join(map(str, words)))
     # In a file that names the units, not on standard input: a job's line may be longer than a pipe.
     (raw / ".jobs").write_text("".join(line + "\n" for line in jobs))
@@ -163,10 +164,10 @@ def bundle_of(job: Job, units: list[Unit], here: Path) -> bytes:
     kernels = {label: f"kernels/{label}/{os.path.basename(image)}" for label, image in options.images.items()}
     files |= {kernels[label]: hosts.file_of(Path(image)) for label, image in options.images.items()}
     files |= {f"cache/guest/{os.path.basename(guest)}": hosts.file_of(Path(guest)) for guest in options.guests}
-    files[COLLECTOR] = collector_tar(job, here), False
+    files |= {COLLECTOR: (collector_tar(job, here), False), "preset": hosts.file_of(options.preset)}
     for unit in units:
-        files[f"units/{unit.name}"] = "".join(word + "\n" for word in unit_words(job, unit, kernels[unit.kernel], added,
-                                                                                  COLLECTOR)).encode(), False
+        files[f"units/{unit.name}"] = "".join(word + "\n" for word in unit_words(job, unit, kernels[unit.kernel],
+                                                                                  "./preset", added, COLLECTOR)).encode(), False
     said = f"export STEAL_PROJECT={shlex.quote(project())} STEAL_SIM={shlex.quote(simulated(options))}\n"
     return hosts.bundle(TOP, files | {"environment": (said.encode(), False)})
 
@@ -279,7 +280,7 @@ def watch_units(child: Child, statuses_of: Callable[[], list[int]], progress: Pr
 def simulated(options) -> str:
     """What the machine says of itself."""
     lines = [f"topology {options.machine}", f"quantum_ns {options.quantum}", f"ips {options.ips}", f"idle_exit_ns {options.idle_exit}"]
-    lines += [f"append {options.append}"] * bool(options.append)
-    lines.append("not_modelled caches, memory latency, cost of moving cache lines, threads of a core sharing it, turbo, "
-                 "depth of idle states")
+    lines += [f"append {options.append}"] * bool(options.append) + [f"caches {options.caches}"] * (options.caches != "none")
+    lines.append("not_modelled " + "caches, memory latency, cost of moving cache lines, threads of a core sharing it, " *
+                 (options.caches == "none") + "turbo, depth of idle states")
     return "\n".join(lines)

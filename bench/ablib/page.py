@@ -26,7 +26,7 @@ def page(summary: table.Summary, pictures: list[plots.Picture]) -> str:
         title=f"{plan.labels[0]} against {', '.join(plan.labels[1:])}: {what}", kind=kind, summary=summary, header=table.header(summary),
         pictures=[picture for picture in pictures if not picture.name.startswith("busy")],
         rasters=[picture for picture in pictures if picture.name.startswith("busy")],
-        caveat=table.SIMULATED if plan.simulated else "", repeat=table.repeat_command(plan), rest=rest)
+        caveat=table.caveat(plan), repeat=table.repeat_command(plan), rest=rest)
 
 
 def render(directory: Path) -> table.Verdict:

@@ -24,10 +24,14 @@ from .plan import FORMAT, TIME_UNITS, AbError, Case, Metric, Plan, read_plan, re
 NOTHING, GATED = "no significant difference", "within the gate"
 # A metric that must not change may change by so many percent.
 SHARE = 1.0
-SIMULATED = (
+WITHOUT_CACHES = (
     "These are simulated machines in virtual time: an instruction takes the same time everywhere, and nothing else takes time. Not "
     "modelled: caches and memory latency (a task that moves finds its data at no cost, in another NUMA node, too: this flatters "
-    "stealing and all balancing); cache lines that several CPUs write; cores that threads share (each thread is as fast as a core); "
+    "stealing and all balancing); cache lines that several CPUs write; cores that threads share (each thread is as fast as a core); ")
+WITH_CACHES = (
+    "These are simulated machines in virtual time: an instruction takes the same time everywhere. An access to memory takes longer, as {} "
+    "says, and so do two threads that share a core. Not modelled: instruction fetches; bandwidth of memory; prefetching; ")
+NOT_MODELLED = (
     "turbo and frequencies; depth of idle states; the hardware's cost of virtual interrupts; x86's idle CPUs that poll for work; "
     "superscalar execution. The figures say what the scheduler does. They do not say what a given machine will gain. See "
     "Documentation/simulation.rst.")
@@ -581,11 +585,22 @@ def side_text(plan: Plan, label: str) -> str:
     return label + (f" ({', '.join(said)})" if said else "")
 
 
+def preset(plan: Plan) -> str:
+    """What the caches of simulated machines are; nothing if they have none."""
+    name = plan.get("caches").partition(" ")[0]
+    return name and (f"the file {name}" if "/" in name else f"the preset {name}")
+
+
+def caveat(plan: Plan) -> str:
+    """What simulated machines are not; nothing for others."""
+    return (WITH_CACHES.format(preset(plan)) if preset(plan) else WITHOUT_CACHES) + NOT_MODELLED if plan.simulated else ""
+
+
 def header(summary: Summary) -> list[tuple[str, str]]:
     """What was measured, on what: (what, value)."""
     plan, runs = summary.plan, summary.runs
     cpus = sorted({int(count) for count in runs["cpus"].dropna()})
-    machine = f"{plan.get('machine')}, simulated" if plan.simulated else \
+    machine = f"{plan.get('machine')}, simulated, {f'caches: {preset(plan)}' if preset(plan) else 'no caches'}" if plan.simulated else \
         f"{', '.join(plan.hosts)} (no simulation)" if plan.hosts else "this machine (no simulation)"
     lines = [(load, plan.get("command") if load == "command" else plan.get(f"about:{load}", "a load of bench/collect/loads"))
              for load in plan.loads]
@@ -621,10 +636,10 @@ def repeat_command(plan: Plan) -> str:
     words += ["--kernel", plan.get("kernel")] if plan.simulated and plan.get("kernel", "patched") != "patched" else []
     words += ["--gate", str(plan.gate)] if str(plan.gate) != "none" else []
     words += ["--trace"] if plan.get("trace_loops") else []
-    for key in ("loops", "scale", "trace_loops", "quantum_ns", "ips", "idle_exit_ns", "append", "add", "also", "timeout"):
+    for key in ("loops", "scale", "trace_loops", "quantum_ns", "ips", "idle_exit_ns", "caches", "append", "add", "also", "timeout"):
         for value in plan.lines.get(key, []):
-            # The hash of a program stands behind its name.
-            words += ["--" + key.removesuffix("_ns").replace("_", "-"), value.split()[0] if key == "add" else value] if value else []
+            # The hash of a file stands behind its name.
+            words += ["--" + key.removesuffix("_ns").replace("_", "-"), value.split()[0] if key in ("add", "caches") else value] if value else []
     words += ["--perf-stat"] if plan.get("perf_stat", "no") in ("1", "yes") else []
     return shlex.join(words) + (f" -- {plan.get('command')}" if command else "")
 
@@ -640,7 +655,7 @@ def text(summary: Summary) -> str:
         lines += ["", grid.title + ":", *grid.text]
     lines.append("")
     notes: Iterable[str] = [note + "." for note in (*summary.notes, *(grid.explained for grid in others)) if note]
-    for note in [*notes, *[SIMULATED] * summary.plan.simulated]:
+    for note in [*notes, *filter(None, [caveat(summary.plan)])]:
         lines += textwrap.wrap(note, 140, initial_indent="* ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 

@@ -170,6 +170,10 @@ def test_one_pair_is_too_few(here):
     (["--jobs", "1", "--", "load"], "--jobs needs --machine"),
     (["--kernel", "base", "--", "load"], "--kernel needs --machine"),
     (["--machine", "1x2", "--", "load"], "'1x2' is not SOCKETSxCORESxTHREADS"),
+    (["--machine", "1x2x2x2x1", "--", "load"], "is not SOCKETSxCORESxTHREADS or SOCKETSxLLCSxCORESxTHREADS"),
+    (["--machine", "2x8x8x5", "--", "load"], "512 CPUs at most"),
+    (["--machine", "1x2x1", "--caches", "nowhere", "--", "load"], "--caches nowhere: there is no file"),
+    (["--caches", "intel", "--", "load"], "--caches needs --machine"),
     (["--machine", "3x171x1", "--", "load"], "512 CPUs"),
     (["--machine", "1x2x1", "--kernel", "base,patched", "--sides", "a=X,b=Y", "--", "load"], "exclude each other"),
     (["--machine", "1x2x1", "--kernel", "/no/such/Image", "--", "load"], "'/no/such/Image' is not an image"),
@@ -371,6 +375,8 @@ class Simulated(Here):
         for name in ("bench/ablib", "bench/collect"):
             shutil.copytree(TOP / name, self.top / name, ignore=shutil.ignore_patterns("__pycache__"))
         (self.top / "sim/qemu").mkdir(parents=True)
+        shutil.copytree(TOP / "sim/presets", self.top / "sim/presets")
+        (self.top / "sim/presets/small").write_text("smt 0.5\n")
         (self.top / "sim/machine").symlink_to(FAKES / "machine")
         for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
             (self.top / "scripts" / name).symlink_to(FAKES / "script")
@@ -517,6 +523,19 @@ def test_machine_dies(sim):
     stdout, _ = sim.compare("--runs", 4)
     assert len(sim.machines) == 5 and "planned" not in stdout.splitlines()[0]
     sim.whole(4)
+
+
+@pytest.mark.parametrize("name", ["small", "./mine"])
+def test_caches(sim, name):
+    """The machine gets the preset, by name or as a file; the plan has its hash, the table its name. A changed file is another comparison."""
+    (sim.root / "mine").write_text("smt 0.5\n")
+    stdout, _ = sim.ab("--machine", "2x2x4x1", "--caches", name, "--runs", 2, "--out", sim.out, "--", "load", "1000", "900")
+    assert sim.machines == ["1001 2x2x4x1,2 image smt 0.5", "1002 2x2x4x1,2 image smt 0.5"]
+    assert f"caches: the {'preset small' if name == 'small' else 'file ./mine'}" in stdout and "two threads that share a core" in stdout
+    assert f"--caches {name} " in sim.get("out/page.html")
+    (sim.top / "sim/presets/small" if name == "small" else sim.root / "mine").write_text("smt 0.6\n")
+    _, stderr = sim.ab("--machine", "2x2x4x1", "--caches", name, "--runs", 2, "--out", sim.out, "--", "load", "1000", "900", rc=2)
+    assert stderr.count(f"caches {name} ") == 2
 
 
 def test_image_is_replaced_meanwhile(sim):

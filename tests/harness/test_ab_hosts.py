@@ -267,21 +267,37 @@ def test_another_qemu(lab):
 
 # simulated machines on hosts
 
+def test_the_bundle_has_what_a_machine_needs(tmp_path):
+    """sim/machine of the bundle reads its presets and starts QEMU, here one that is too old."""
+    subprocess.run(["tar", "-xf", "-", "-C", tmp_path], input=ab_hosts.bundle(TOP, {}), check=True)
+    qemu = tmp_path / "qemu"
+    qemu.write_text("#!/bin/sh\necho QEMU emulator version 8.0.0\n")
+    qemu.chmod(0o755)
+    done = subprocess.run([tmp_path / "sim/machine", "--topology", "1x2x2x1", "--caches", "intel", "--", "true"], capture_output=True,
+                          text=True, check=False, env=os.environ | {"STEAL_QEMU": str(qemu)})
+    assert done.returncode == 1 and "is version 8.0; simulated machines need QEMU" in done.stderr, done.stderr
+    missing = {str(path) for path in (TOP / "sim").iterdir() if path.is_file()} - {str(TOP / "sim" / path.name)
+                                                                                    for path in (tmp_path / "sim").iterdir()}
+    assert {Path(name).name for name in missing} == {"README.md", "boots", "cost", "fidelity"}
+
+
 def test_simulated(lab):
     added = lab.root / "mine"
     added.write_text("#!/bin/sh\nexec load \"$@\"\n")
     added.chmod(0o755)
     words = ["1000", "900", "{}", "{%}", "a  b", "$(echo no)", "'"]
-    stdout, _ = lab.ab("--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--", "mine", *words)
+    (lab.root / "preset").write_text("smt 0.7\n")
+    options = ["--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--caches", "./preset", "--", "mine"]
+    stdout, _ = lab.ab(*options, *words)
     assert "GAIN" in stdout and "words: {} {%} a  b $(echo no) '" in subprocess.run(
         ["tar", "-xOf", lab.out / "raw/command-1.tar", "runs/command/1-on/stdout"], capture_output=True, text=True, check=True).stdout
     lab.whole(6)
-    assert lab.seeds == list(range(1001, 1007))
+    assert lab.seeds == list(range(1001, 1007)) and lab.log.read_text().count(" smt 0.7\n") == 6
     logins = {line.split("\t")[1].split()[-1] for line in (lab.out / "raw/.joblog").read_text().splitlines()[1:]}
     assert logins == {"alpha", "beta"}
     # Where it ran does not matter, and nothing is left to do.
     lab.file.write_text(f"{lab.ssh} beta\n")
-    again, _ = lab.ab("--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--", "mine", *words)
+    again, _ = lab.ab(*options, *words)
     assert again == stdout and len(lab.seeds) == 6 and "hosts" not in (lab.out / "plan").read_text()
 
 

@@ -14,7 +14,7 @@ from collector import FEATURES, ONE_PER_SHELL, SHELLS, Machine
 from commands import TOP, wait_for
 
 OPTIONS = {"--loops": "50", "--runs": "7", "--out": "a b", "--jobs": "2", "--quantum": "100", "--ips": "9", "--idle-exit": "0",
-           "--append": "x=1 y", "--timeout": "60"}
+           "--caches": "intel", "--append": "x=1 y", "--timeout": "60"}
 
 
 class Hackbench(Machine):
