@@ -3,14 +3,14 @@
 #
 # Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]] [--pipe] [--threads]
 #                         [--trace] [--trace-loops N] [--timeout SECONDS] [--out DIR] [--here]
-#        run-hackbench.sh --machine SxCxT | --kernel A[,B] | --published [OPTION...]
+#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [--published] [OPTION...]
 #        run-hackbench.sh --table DIR
 #
 # Runs hackbench with task stealing off and on, and compares the two. bench/ab does the work; bench/ab --help explains the
-# table, the files in DIR and the exit status.
+# files in DIR and the exit status, Documentation/usage.rst the table.
 #
-# It runs hackbench on this machine if the kernel has the STEAL scheduler feature. If it has not, or with --machine or
-# --kernel, it simulates a machine.
+# It runs hackbench on this machine if you are root and the kernel has the scheduler features that are compared. Otherwise,
+# or with --machine or --kernel, it simulates a machine.
 #
 # Without Python it only collects, and bench/ab makes the table elsewhere. To measure a machine in this way, copy this file
 # and the directory collect, which is beside it, to one directory there. This needs root, hackbench from rt-tests, and a POSIX
@@ -26,7 +26,7 @@
 #   --trace           after these runs, run each side once more for each number of groups, with a trace of the scheduler.
 #                     Simulated machines always do this, unless --trace-loops is 0
 #   --trace-loops N   messages in the traced runs (100)
-#   --timeout SECONDS kill a run, or a simulated machine, after this time
+#   --timeout SECONDS kill a run, or a simulated machine, after this time (as bench/ab; without Python: no limit)
 #   --out DIR         the directory for the results (hackbench-DATE-TIME). To continue an interrupted call, repeat it with
 #                     the same DIR
 #   --here            use this machine or fail; never simulate one
@@ -167,10 +167,10 @@ if [ -n "$why" ]; then
 	[ -z "$here" ] || cannot "$why"
 	[ -x "$dir/ab" ] || cannot "$why; run this on a kernel with the patches, or in a checkout, which simulates a machine"
 	say "$why; running on a simulated machine (--here prevents this)"
-	if [ "$trace_loops" != 0 ] && [ -z "$published" ]; then
-		trace=1
-	else
-		trace=
+	[ -z "$published" ] || [ "$trace_loops" != 0 ] || wrong '--published has traces; --trace-loops cannot be 0'
+	[ "$trace_loops" = 0 ] && trace='' || trace=1
+	if [ -x "$dir/../scripts/setup" ]; then
+		"$dir/../scripts/setup" >&2 || cannot "$dir/../scripts/setup failed (see above)"
 	fi
 	[ -n "$machine" ] || set -- --machine 1x10x2 "$@"
 else

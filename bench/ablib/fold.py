@@ -7,7 +7,7 @@ runs.csv, format 2. Numbers have full precision. A cell is empty where the kerne
     host            the machine that ran it: `host` of the unit or of the plan, else `here`
     machine         SxCxT (sockets x cores x threads) of a simulated machine, or `here`
     boot            UNIT/BOOT_ID: what runs share that ran between one start of a machine and its end
-    unit            what one start of the collector did
+    unit            the directory or archive in raw/ that has the run
     load            name of the load, or `command`
     level           how much of it: a number, or a multiple of the CPUs; empty for a load without levels
     tasks           the level as a number
@@ -30,7 +30,7 @@ runs.csv, format 2. Numbers have full precision. A cell is empty where the kerne
     find_percent    %   share of the run's time in the newly idle balance and in stealing
     steal               tasks stolen
     across              wake-ups of a task onto a CPU of another NUMA node than the waker's (machines of several nodes)
-    pulled              wake-ups whose search for a CPU began at the waker's, the task having run on another node (wake_affine())
+    pulled              wake-ups whose search for a CPU began at the waker's, although the task last ran on another node (wake_affine())
     wasted_percent      %   share of CPUs x time in which a CPU is idle while a task waits on a busy CPU of the same LLC
     full_busy_percent   %   share of CPUs x time that is not idle between the last fork and the first exit
     idle_mean_us        us  mean length of an idle period
@@ -41,8 +41,8 @@ wasted_percent to idle_mean_us are those of a traced run; traces.py explains the
 plan says the unit and the direction of each metric.
 
 busy.csv has a line for each traced run and CPU, with the columns format load level side cpu llc (its first CPU) ns (length of the run) busy
-wasted. busy and wasted have a digit for each of the equal parts of the run: the share of it, in ninths, that the CPU was so. They are empty
-if the trace does not say what the CPU does.
+wasted. The run is cut into equal parts. busy and wasted have a digit for each, from 0 to 9: the share of it, in ninths, in which the CPU was
+busy (or idle and wasted). They are empty if the trace does not say what the CPU does.
 """
 
 import csv

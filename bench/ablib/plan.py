@@ -15,7 +15,7 @@
     seeds development        or published
     order_seed N             seed of the order of the sides
     hosts A,B                the hosts that are measured, if it is not this one
-    kernel_A KERNEL          the kernel of a host
+    kernel_HOST KERNEL       the kernel of a host
     machine SxCxT            or here
     gate GATE                1% or 1%,2ms; no line without a gate
     hash_kernel_A HASH       tells kernels apart

@@ -13,7 +13,7 @@
 #   --schedule FILE    one line for each run: CASE PAIR POSITION SIDE FEATURE[+FEATURE...], with - for no features.
 #                      CASE is LOAD or LOAD-LEVEL (see --list), or the word command, which stands for COMMAND. LEVEL is a
 #                      number, or a multiple of the number of CPUs, such as 0.5x. PAIR 0 is for traced runs: the
-#                      scheduler's trace points are on, and the load has the smallest amount of work. The runs have the
+#                      scheduler's trace points are on, and the amount of work is --trace-loops, or a scale of 1. The runs have the
 #                      order of the lines. Runs that DIR has already are not repeated
 #   --out DIR          the directory for the results
 #   --loops N          messages from each sender to each receiver of hackbench (100000)

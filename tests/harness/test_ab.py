@@ -538,6 +538,21 @@ def test_caches(sim, name):
     assert stderr.count(f"caches {name} ") == 2
 
 
+@pytest.mark.parametrize("setup_works", [True, False])
+def test_fresh_host(sim, setup_works):
+    """Without a module, --machine runs setup first, here one that makes the module appear."""
+    hidden = sim.root / "hidden"
+    hidden.mkdir()
+    (hidden / "pandas.py").write_text("raise ModuleNotFoundError('No module named pandas')\n")
+    setup = sim.top / "scripts/setup"
+    setup.unlink()
+    setup.write_text(f"#!/bin/sh\necho setup runs\n{'rm -f ' + str(hidden / 'pandas.py') if setup_works else 'exit 1'}\n")
+    setup.chmod(0o755)
+    stdout, stderr = sim.compare("--runs", 2, rc=0 if setup_works else 3, environment={"PYTHONPATH": str(hidden)})
+    assert "setup runs" in stderr and "setup runs" not in stdout
+    assert ("No module named pandas; run scripts/setup" in stderr) == (not setup_works) == (not sim.out.exists())
+
+
 def test_image_is_replaced_meanwhile(sim):
     """Somebody builds another kernel where this one is: all machines have the one of the plan."""
     pid_file = sim.root / "pid"

@@ -181,7 +181,8 @@ def test_simulated_machine(machine, why, modules):
     assert (" ".join(why) + " given" if why else "has no STEAL") + "; running on a simulated machine" in stderr
     more = [word for option in OPTIONS.items() for word in option]
     assert machine.translated(*more, *why, "--trace-loops", "0")[0] == ["--load", "hackbench", *default, *more, *why]
-    assert machine.translated("--published", *why)[0] == ["--load", "hackbench", *default, "--published", *why]
+    assert machine.translated("--published", *why)[0] == ["--load", "hackbench", *default, "--published", *why, "--trace"]
+    assert "--trace-loops cannot be 0" in machine.call("--published", *why, "--trace-loops", "0", rc=2)[1]
     _, stderr = machine.call(*why, "--here", rc=2 if why else 3)
     assert "has no STEAL" in stderr or "--here and --" in stderr
 
