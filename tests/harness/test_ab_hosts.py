@@ -118,6 +118,7 @@ class Lab:
         for name in ("bench/ablib", "bench/collect"):
             shutil.copytree(TOP / name, self.top / name, ignore=shutil.ignore_patterns("__pycache__"))
         (self.top / "sim/qemu").mkdir(parents=True)
+        shutil.copytree(TOP / "sim/presets", self.top / "sim/presets")
         (self.top / "sim/machine").write_text(f'#!/bin/sh\n[ ! -e "$FAKE_NO_MACHINE" ] || exit 125\nexec {FAKES}/machine "$@"\n')
         (self.top / "sim/machine").chmod(0o755)
         for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
