@@ -35,6 +35,19 @@ def heed_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
+def make_checkout(top, features="PLACE_LAG STEAL"):
+    """What bench/ab --machine needs of this repository; the scripts are fakes, and build an image with these features."""
+    for name in ("bench/ab", "bench/ab-unit", "bench/ab-on-host", "scripts/lib.sh"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOP / name, top / name)
+    for name in ("bench/ablib", "bench/collect", "sim/presets"):
+        shutil.copytree(TOP / name, top / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (top / "sim/qemu").mkdir()
+    for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
+        (top / "scripts" / name).symlink_to(FAKES / "ab/script")
+    (top / "scripts/image").write_text(features + "\n")
+
+
 class Machine:
     """The machine's files are below root, and the collector writes to root/out."""
 

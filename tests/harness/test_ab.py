@@ -21,7 +21,7 @@ FAKES = TOP / "tests/fakes/ab"
 sys.path[:0] = [str(FAKES), str(TOP / "bench")]
 
 from ablib import fold  # noqa: E402
-from collector import FEATURES, Machine  # noqa: E402
+from collector import FEATURES, Machine, make_checkout  # noqa: E402
 from commands import gone, wait_for  # noqa: E402
 
 
@@ -369,18 +369,9 @@ class Simulated(Here):
     def __init__(self, root):
         super().__init__(root)
         self.top = root / "checkout"
-        for name in ("bench/ab", "bench/ab-unit", "scripts/lib.sh"):
-            (self.top / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(TOP / name, self.top / name)
-        for name in ("bench/ablib", "bench/collect"):
-            shutil.copytree(TOP / name, self.top / name, ignore=shutil.ignore_patterns("__pycache__"))
-        (self.top / "sim/qemu").mkdir(parents=True)
-        shutil.copytree(TOP / "sim/presets", self.top / "sim/presets")
+        make_checkout(self.top)
         (self.top / "sim/presets/small").write_text("smt 0.5\n")
         (self.top / "sim/machine").symlink_to(FAKES / "machine")
-        for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
-            (self.top / "scripts" / name).symlink_to(FAKES / "script")
-        self.kernel("image", "PLACE_LAG STEAL")
         self.log = root / "machines"
         self.environment = {"FAKE_LOG": str(self.log), "STEAL_QEMU": str(self.top / "scripts/qemu"), "TMPDIR": str(root / "tmp")}
 
@@ -551,6 +542,8 @@ def test_fresh_host(sim, setup_works):
     stdout, stderr = sim.compare("--runs", 2, rc=0 if setup_works else 3, environment={"PYTHONPATH": str(hidden)})
     assert "setup runs" in stderr and "setup runs" not in stdout
     assert ("No module named pandas; run scripts/setup" in stderr) == (not setup_works) == (not sim.out.exists())
+    if not setup_works:
+        assert "setup runs" in sim.ab("--machine=1x4x1", "--", "load", "1", "1", rc=3, environment={"PYTHONPATH": str(hidden)})[1]
 
 
 def test_image_is_replaced_meanwhile(sim):

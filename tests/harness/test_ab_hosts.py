@@ -23,6 +23,7 @@ sys.path[:0] = [str(FAKES), str(TOP / "bench"), str(TOP / "tests")]
 import tree  # noqa: E402
 from ablib import hosts as ab_hosts  # noqa: E402
 from ablib.plan import AbError  # noqa: E402
+from collector import make_checkout  # noqa: E402
 from commands import gone, wait_for  # noqa: E402
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -112,18 +113,9 @@ class Lab:
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         self.top = root / "checkout"
-        for name in ("bench/ab", "bench/ab-unit", "bench/ab-on-host", "scripts/lib.sh"):
-            (self.top / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(TOP / name, self.top / name)
-        for name in ("bench/ablib", "bench/collect"):
-            shutil.copytree(TOP / name, self.top / name, ignore=shutil.ignore_patterns("__pycache__"))
-        (self.top / "sim/qemu").mkdir(parents=True)
-        shutil.copytree(TOP / "sim/presets", self.top / "sim/presets")
+        make_checkout(self.top)
         (self.top / "sim/machine").write_text(f'#!/bin/sh\n[ ! -e "$FAKE_NO_MACHINE" ] || exit 125\nexec {FAKES}/machine "$@"\n')
         (self.top / "sim/machine").chmod(0o755)
-        for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
-            (self.top / "scripts" / name).symlink_to(FAKES / "script")
-        (self.top / "scripts/image").write_text("PLACE_LAG STEAL\n")
         programs = root / "bin"
         programs.mkdir()
         for name in ("load", "hackbench"):
