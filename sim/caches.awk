@@ -25,6 +25,8 @@ BEGIN {
 	sizes = nr_keys + 1
 	bounds("l1_kib", 1, 1024)
 	bounds("l1_ways", 1, 64)
+	bounds("l1i_kib", 1, 1024)
+	bounds("l1i_ways", 1, 64)
 	bounds("l2_kib", 1, 65536)
 	bounds("l2_ways", 1, 64)
 	bounds("llc_kib", 1, 1048576)
@@ -90,9 +92,11 @@ END {
 			wrong("'" order[i] "' is missing")
 	if (caches) {
 		sets("l1")
+		sets("l1i")
 		sets("l2")
 		sets("llc")
 		rises("l1_kib", "l2_kib")
+		rises("l1i_kib", "l2_kib")
 		rises("l2_ns", "llc_ns")
 		rises("llc_ns", "memory_ns")
 		rises("memory_ns", "other_memory_ns")

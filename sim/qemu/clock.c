@@ -81,7 +81,7 @@ void start_slice(struct fiber *f, int64_t length)
 			f->insn = sim.insn * busy / (2 * sim.smt) + 0.5;
 	}
 	if (f->view)
-		cache_turn(f);
+		cache_turn(f, length <= 0);
 	insns = length > 0 ? (length + f->insn - 1) / f->insn : 0;
 	f->slice_start = SLICE_END - insns;
 	*f->count = f->slice_start;

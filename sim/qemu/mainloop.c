@@ -155,6 +155,7 @@ bool open_status(const char *path)
 void write_status(bool final)
 {
 	char text[2048];
+	struct cache_counts counts;
 	struct timespec cpu;
 	int64_t busy = 0;
 	uint64_t insns = 0;
@@ -178,7 +179,8 @@ void write_status(bool final)
 				   cpu.tv_sec + cpu.tv_nsec / 1e9, insns, sim_stats.slices, sim_stats.spins, sim_stats.wakes,
 				   sim_stats.exclusive, sim_stats.main_loop, sim_stats.late,
 				   sim_stats.warps);
-		length += cache_status(text + length, sizeof(text) - length);
+		counts = cache_count();
+		length += cache_print(text + length, sizeof(text) - length, &counts);
 	}
 	if (pwrite(status_fd, text, length, 0) < 0)
 		perror("sim: cannot write the status file");

@@ -3,7 +3,7 @@
  * The QEMU plugin: counts the instructions of each vCPU and ends slices.
  *
  * Arguments (times in ns): quantum=, ips= (instructions per second), idle_exit=, spin=, smt=, threads= (of a core);
- * status=FILE, see write_status(). For a machine with caches also: domains= (LLCs of the machine), cores= (of an LLC),
+ * status=FILE, see write_status(); sections=FILE, see section.c. For a machine with caches also: domains= (LLCs of the machine), cores= (of an LLC),
  * nodes=, memory= (in MiB), and the keys of a preset, see sim/presets.
  */
 #define _GNU_SOURCE
@@ -16,12 +16,15 @@
 
 #define ARM64_YIELD	0xd503203f
 #define ARM64_WFE	0xd503205f
+/* HINT #0x70 and #0x71 */
+#define SECTION_BEGIN	0xd5032e1f
+#define SECTION_END	0xd5032e3f
 
 /* MSR TTBR0_EL1 or TTBR1_EL1 */
 #define IS_TTBR(opcode)	(((opcode) & 0xffffffc0) == 0xd5182000)
-/* LDADD, SWP and the like; CAS; CASP */
-#define IS_ATOMIC(opcode)	(((opcode) & 0x3b200c00) == 0x38200000 || ((opcode) & 0x3fa07c00) == 0x08a07c00 || \
-				 ((opcode) & 0xbfa07c00) == 0x08207c00)
+/* LDADD, SWP and the like, but not LDAPR, which only loads; CAS; CASP */
+#define IS_ATOMIC(opcode)	((((opcode) & 0x3b200c00) == 0x38200000 && ((opcode) & 0x3ffffc00) != 0x38bfc000) || \
+				 ((opcode) & 0x3fa07c00) == 0x08a07c00 || ((opcode) & 0xbfa07c00) == 0x08207c00)
 /* in its two forms */
 #define IS_TLBI(opcode)	(((opcode) & 0xfff8e000) == 0xd5088000)
 
@@ -36,7 +39,7 @@ static struct qemu_plugin_scoreboard *scoreboard;
 static struct fiber *vcpus[SIM_MAX_VCPUS];
 /* By core: its threads that execute. */
 static int busy_threads[SIM_MAX_VCPUS];
-static bool caches;
+static bool caches, sections;
 
 static void slice_over(unsigned int vcpu, void *userdata)
 {
@@ -84,12 +87,19 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	size_t n = qemu_plugin_tb_n_insns(tb);
 	struct qemu_plugin_insn *insn;
 	uint32_t opcode;
+	void *block;
 	size_t i;
 
 	(void)id;
 	qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, slice_over, QEMU_PLUGIN_CB_NO_REGS,
 						  QEMU_PLUGIN_COND_GE, count, SLICE_END, NULL);
 	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, count, n);
+	if (caches) {
+		block = cache_block(qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(tb, 0)),
+				    qemu_plugin_insn_haddr(qemu_plugin_tb_get_insn(tb, n - 1)));
+		if (block)
+			qemu_plugin_register_vcpu_tb_exec_cb(tb, cache_fetch, QEMU_PLUGIN_CB_NO_REGS, block);
+	}
 	for (i = 0; i < n; i++) {
 		insn = qemu_plugin_tb_get_insn(tb, i);
 		if (qemu_plugin_insn_data(insn, &opcode, sizeof(opcode)) != sizeof(opcode))
@@ -97,6 +107,10 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		if (opcode == ARM64_WFE || opcode == ARM64_YIELD)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, spins, QEMU_PLUGIN_CB_NO_REGS,
 							       NULL);
+		if (sections && opcode == SECTION_BEGIN)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, section_begin, QEMU_PLUGIN_CB_NO_REGS, NULL);
+		if (sections && opcode == SECTION_END)
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, section_end, QEMU_PLUGIN_CB_NO_REGS, NULL);
 		if (caches)
 			translate_for_caches(insn, opcode);
 	}
@@ -143,7 +157,8 @@ static const struct argument {
 	{ "quantum", 1, 1e9 }, { "ips", 1e6, 1e12 }, { "idle_exit", 0, 1e9 }, { "spin", 0, 1e9 },
 	{ "smt", 0.5, 1 }, { "threads", 1, SIM_MAX_VCPUS }, { "domains", 1, SIM_MAX_VCPUS }, { "cores", 1, SIM_MAX_VCPUS },
 	{ "nodes", 1, SIM_MAX_VCPUS }, { "memory", 1, 131072 },
-	{ "l1_kib", 1, 1e7 }, { "l1_ways", 1, 64 }, { "l2_kib", 1, 1e7 }, { "l2_ways", 1, 64 }, { "llc_kib", 1, 1e7 }, { "llc_ways", 1, 64 },
+	{ "l1_kib", 1, 1e7 }, { "l1_ways", 1, 64 },
+	{ "l1i_kib", 1, 1e7 }, { "l1i_ways", 1, 64 }, { "l2_kib", 1, 1e7 }, { "l2_ways", 1, 64 }, { "llc_kib", 1, 1e7 }, { "llc_ways", 1, 64 },
 	{ "l2_ns", 0, 1e6 }, { "llc_ns", 0, 1e6 }, { "sibling_ns", 0, 1e6 }, { "core_ns", 0, 1e6 }, { "other_llc_ns", 0, 1e6 },
 	{ "other_node_ns", 0, 1e6 }, { "memory_ns", 0, 1e6 }, { "other_memory_ns", 0, 1e6 }, { "upgrade_ns", 0, 1e6 },
 };
@@ -199,6 +214,7 @@ static bool make_caches(void)
 	cache.nodes = value("nodes");
 	cache.memory_mib = value("memory");
 	cache.l1 = (struct cache_size){ value("l1_kib"), value("l1_ways") };
+	cache.l1i = (struct cache_size){ value("l1i_kib"), value("l1i_ways") };
 	cache.l2 = (struct cache_size){ value("l2_kib"), value("l2_ways") };
 	cache.llc = (struct cache_size){ value("llc_kib"), value("llc_ways") };
 	cache.cost[L2] = cost("l2_ns");
@@ -215,7 +231,7 @@ static bool make_caches(void)
 
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
-	const char *status = NULL;
+	const char *status = NULL, *section_file = NULL;
 	size_t i, given = 0;
 	int n;
 
@@ -232,6 +248,8 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 	for (n = 0; n < argc; n++) {
 		if (!strncmp(argv[n], "status=", 7)) {
 			status = argv[n] + 7;
+		} else if (!strncmp(argv[n], "sections=", 9)) {
+			section_file = argv[n] + 9;
 		} else if (!take_number(argv[n])) {
 			fprintf(stderr, "sim: error: plugin argument '%s'\n", argv[n]);
 			return -1;
@@ -263,6 +281,11 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 	}
 	if (!open_status(status)) {
 		fprintf(stderr, "sim: error: %s: %s\n", status, strerror(errno));
+		return -1;
+	}
+	sections = section_file;
+	if (sections && !open_sections(section_file)) {
+		fprintf(stderr, "sim: error: %s: %s\n", section_file, strerror(errno));
 		return -1;
 	}
 	scoreboard = qemu_plugin_scoreboard_new(sizeof(struct vcpu_score));

@@ -10,6 +10,7 @@
  *
  *	plugin.c	counts the guest's instructions and stops a vCPU at the end of its slice
  *	cache.c		what accesses to memory cost, if the machine has caches
+ *	section.c	counts for stretches of time that the guest marks
  *	vcpu.c		decides who runs, and for how long
  *	clock.c		virtual time, and the clock that QEMU reads
  *	fiber.c		makes fibers of QEMU's threads and switches between them
@@ -103,19 +104,27 @@ struct sim_parameters {
 	double smt;
 };
 
-/* Where an access finds its line; and what it waits for besides. */
+/* Where an access finds its line; and what it may wait for besides. */
 enum cache_event {
 	L1,
 	L2,
 	LLC,
-	SIBLING,	/* written by another thread of the core */
 	OTHER_CORE,	/* in another core of the LLC's domain */
 	OTHER_LLC,	/* in another LLC's domain of the node, modified */
 	OTHER_NODE,	/* in another node, modified */
 	MEMORY,
 	OTHER_MEMORY,	/* of another node */
+	SIBLING,	/* another thread of the core has just written it */
 	UPGRADE,	/* a store finds its line in the core's caches, but others have copies */
 	NR_CACHE_EVENTS
+};
+
+struct cache_counts {
+	/* times in ps: all waits; of these, for lines on their way to somebody else, and for instructions */
+	int64_t stalled, queued, fetch_stalled;
+	uint64_t accesses, fetches;
+	/* accesses that the filter did not serve, and instructions, by where they found their line */
+	uint64_t found[NR_CACHE_EVENTS], fetched[NR_CACHE_EVENTS];
 };
 
 struct cache_size {
@@ -124,7 +133,7 @@ struct cache_size {
 };
 
 struct cache_parameters {
-	struct cache_size l1, l2, llc;
+	struct cache_size l1, l1i, l2, llc;
 	int64_t cost[NR_CACHE_EVENTS];
 	/* LLCs of the machine, cores of an LLC, threads of a core */
 	int domains, cores, threads;
@@ -185,12 +194,20 @@ bool physical_address(uint32_t info, uint64_t address, uint64_t *physical);
 /* cache.c */
 bool cache_init(void);
 void cache_add_vcpu(unsigned int vcpu, struct fiber *f);
-void cache_turn(struct fiber *f);
+void cache_turn(struct fiber *f, bool block);
+void *cache_block(const void *first, const void *last);
+void cache_fetch(unsigned int vcpu, void *block);
 void cache_load(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata);
 void cache_store(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata);
 void cache_tables_change(unsigned int vcpu, void *userdata);
 void cache_tlb_invalid(unsigned int vcpu, void *userdata);
-int cache_status(char *text, size_t size);
+struct cache_counts cache_count(void);
+int cache_print(char *text, size_t size, const struct cache_counts *c);
+
+/* section.c */
+bool open_sections(const char *path);
+void section_begin(unsigned int vcpu, void *userdata);
+void section_end(unsigned int vcpu, void *userdata);
 
 /* wait.c */
 bool waits_for_others(void);
