@@ -20,15 +20,18 @@
  *						Prints ps for a load of the first, second and third round.
  *	clocks hand CPU CPU COUNT		two tasks hand a line to and fro, COUNT times. Prints ps for one
  *						way.
- *	clocks count CPU CPU COUNT BYTES	two tasks each add to a counter COUNT times; the counters are
- *						BYTES apart. Prints ps for one addition.
+ *	clocks count TASKS STEP COUNT BYTES	each task adds to a counter COUNT times, task i on CPU i * STEP.
+ *						The counters are BYTES apart; 0: all use one. Prints ps for one
+ *						addition.
+ *	clocks jump BYTES			goes many times through BYTES of instructions, with a jump on each
+ *						line. Prints ps for a jump, but for those of the first round.
  */
 #include <stdatomic.h>
 #include <stdint.h>
 
 enum {
 	NR_sched_setaffinity = 122, NR_clock_nanosleep = 115, NR_exit = 93, NR_write = 64,
-	NR_mmap = 222, NR_clone = 220, NR_wait4 = 260, NR_prctl = 167, NR_clock_gettime = 113,
+	NR_mmap = 222, NR_clone = 220, NR_wait4 = 260, NR_prctl = 167, NR_clock_gettime = 113, NR_mprotect = 226,
 };
 
 #define SIGCHLD			17
@@ -163,7 +166,7 @@ static void hand(atomic_int *turn, int me, int64_t count)
 	}
 }
 
-static void task(struct shared *s, int i, int cpu, int64_t amount, enum kind kind, int64_t apart)
+static void task(struct shared *s, int i, int nr, int cpu, int64_t amount, enum kind kind, int64_t apart)
 {
 	int64_t n;
 
@@ -175,9 +178,9 @@ static void task(struct shared *s, int i, int cpu, int64_t amount, enum kind kin
 		call(NR_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&t, 0, 0, 0);
 	}
 	if (kind == HANDS || kind == COUNTS) {
-		/* both are on their CPUs: begin at once */
+		/* all are on their CPUs: begin at once */
 		atomic_fetch_add(&s->arrived, 1);
-		while (atomic_load_explicit(&s->arrived, memory_order_relaxed) < 2)
+		while (atomic_load_explicit(&s->arrived, memory_order_relaxed) < nr)
 			asm volatile("yield");
 	}
 	s->start[i] = now();
@@ -220,7 +223,7 @@ static int64_t tasks(int nr, const int *cpu, int cpus, int64_t amount, enum kind
 		if (pid < 0)
 			leave(6);
 		if (!pid)
-			task(s, i, cpu[i % cpus], amount, kind, apart);
+			task(s, i, nr, cpu[i % cpus], amount, kind, apart);
 	}
 	while (atomic_load(&s->ready) < nr) {
 		struct timespec t = { 0, 100000 };
@@ -302,6 +305,42 @@ static void move(int64_t bytes, int from, int to)
 		put_number("load_ps", follow(p, bytes / LINE));
 }
 
+static void upgrade(int64_t bytes, int from, int to)
+{
+	int64_t lines = bytes / LINE, n = lines, start;
+	void **p;
+
+	pin(from);
+	p = make_cycle(bytes);
+	pin(to);
+	follow(p, lines);
+	start = now();
+	/* 4 instructions */
+	asm volatile("1: str xzr, [%0]\n add %0, %0, #64\n subs %1, %1, #1\n b.ne 1b" : "+r"(p), "+r"(n) : : "cc", "memory");
+	put_number("store_ps", (now() - start) * 1000 / lines);
+}
+
+static void jump(int64_t bytes)
+{
+	int64_t lines = bytes / LINE, rounds = 1000000 / lines, i, start, ctr;
+	uint32_t *code = memory(bytes + LINE, 0);
+
+	/* "b" to the next line; the last returns */
+	for (i = 0; i < lines; i++)
+		code[i * LINE / 4] = 0x14000000 | LINE / 4;
+	code[lines * LINE / 4] = 0xd65f03c0;
+	if (call(NR_mprotect, (long)code, bytes + LINE, 5, 0, 0, 0))
+		leave(9);
+	asm volatile("mrs %0, ctr_el0" : "=r"(ctr));
+	for (i = 0; i <= lines && !(ctr & 1 << 29); i++)
+		asm volatile("dc cvau, %0\n dsb ish\n ic ivau, %0\n dsb ish\n isb" : : "r"(code + i * LINE / 4) : "memory");
+	((void (*)(void))code)();
+	start = now();
+	for (i = 0; i < rounds; i++)
+		((void (*)(void))code)();
+	put_number("jump_ps", (now() - start) * 1000 / (rounds * lines));
+}
+
 static int same(const char *a, const char *b)
 {
 	while (*a && *a == *b)
@@ -363,9 +402,13 @@ void run(long *stack)
 		cpu[1] = n[1];
 		put_number("hand_ps", tasks(2, cpu, 2, n[2], HANDS, 0) * 1000 / (2 * n[2]));
 	} else if (argc == 6 && same(argv[1], "count")) {
-		cpu[0] = n[0];
-		cpu[1] = n[1];
-		put_number("count_ps", tasks(2, cpu, 2, n[2], COUNTS, n[3]) * 1000 / n[2]);
+		for (i = 0; i < n[0]; i++)
+			cpu[i] = i * n[1];
+		put_number("count_ps", tasks(n[0], cpu, n[0], n[2], COUNTS, n[3]) * 1000 / n[2]);
+	} else if (argc == 5 && same(argv[1], "upgrade")) {
+		upgrade(n[0], n[1], n[2]);
+	} else if (argc == 3 && same(argv[1], "jump")) {
+		jump(n[0]);
 	} else {
 		leave(2);
 	}

@@ -24,8 +24,8 @@ def fidelity(sim_kernel, tmp_path_factory):
     return lines
 
 
-@pytest.mark.parametrize("kind,number", [("chase", 4), ("hand", 4), ("share", 2), ("smt", 1), ("move", 4), ("repeats", 1),
-                                         ("converges", 1)])
+@pytest.mark.parametrize("kind,number", [("chase", 4), ("hand", 4), ("upgrade", 2), ("share", 3), ("smt", 1),
+                                         ("move", 5), ("jump", 2), ("repeats", 1), ("converges", 1)])
 def test_fidelity(fidelity, kind, number):
     lines = [line for line in fidelity if line.split()[0] == kind]
     assert len(lines) == number, fidelity
