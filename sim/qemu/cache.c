@@ -125,6 +125,8 @@ static uint64_t nr_lines, lines_per_node;
 
 static struct cache_counts counts;
 static uint64_t flushes;
+/* What other CPUs made the last access wait for; L1: nothing, but perhaps that the line arrived. */
+static enum cache_event from_others;
 
 static inline struct line *line_at(uint32_t n)
 {
@@ -455,11 +457,13 @@ static int64_t access_line(struct view *v, uint32_t n, enum access access)
 	}
 found:
 	events[from]++;
+	from_others = others ? from : L1;
 	if (store && !holds(c, line)) {
 		others = true;
 		far = invalidate(c, n, line, &others);
 		cost += far > cache.cost[UPGRADE] ? far : cache.cost[UPGRADE];
 		events[UPGRADE]++;
+		from_others = UPGRADE;
 		line->state = EXCLUSIVE;
 		line->holder = c->number;
 	}
@@ -468,6 +472,7 @@ found:
 			others = true;
 			cost += cache.cost[SIBLING];
 			events[SIBLING]++;
+			from_others = SIBLING;
 		}
 		if (!store) {
 			forget(v - v->thread + line->writer, n);
@@ -496,17 +501,20 @@ found:
 	return cost;
 }
 
-static void __attribute__((noinline)) not_in_filter(struct view *v, uint32_t info, uint64_t address, enum access access)
+static void __attribute__((noinline)) not_in_filter(struct view *v, uint32_t info, uint64_t address, uint64_t pc, enum access access)
 {
 	uint64_t n, physical, *entry = filter_entry(v, address);
+	int64_t cost, queued = counts.queued;
 	struct line *line;
-	int64_t cost;
 
 	if (!physical_address(info, address, &physical) || (n = (physical - MEMORY_BASE) >> LINE_SHIFT) >= nr_lines) {
 		v->accesses--;
 		return;
 	}
 	cost = access_line(v, n, access);
+	queued = counts.queued - queued;
+	if (from_others != L1 || queued)
+		lines_note(physical, address, pc, from_others, from_others == L1 ? queued : cost, queued);
 	line = line_at(n);
 	*entry = address >> LINE_SHIFT << LINE_SHIFT;
 	if (line->state == MODIFIED && line->holder == v->core->number && line->writer == v->thread)
@@ -517,24 +525,22 @@ static void __attribute__((noinline)) not_in_filter(struct view *v, uint32_t inf
 	}
 }
 
-void cache_load(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata)
+void cache_load(unsigned int vcpu, uint32_t info, uint64_t address, void *pc)
 {
 	struct view *v = &views[vcpu];
 
-	(void)userdata;
 	v->accesses++;
 	if ((*filter_entry(v, address) ^ (address >> LINE_SHIFT << LINE_SHIFT)) > WRITABLE)
-		not_in_filter(v, info, address, LOAD);
+		not_in_filter(v, info, address, (uint64_t)pc, LOAD);
 }
 
-void cache_store(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata)
+void cache_store(unsigned int vcpu, uint32_t info, uint64_t address, void *pc)
 {
 	struct view *v = &views[vcpu];
 
-	(void)userdata;
 	v->accesses++;
 	if (*filter_entry(v, address) != ((address >> LINE_SHIFT << LINE_SHIFT) | WRITABLE))
-		not_in_filter(v, info, address, STORE);
+		not_in_filter(v, info, address, (uint64_t)pc, STORE);
 }
 
 /* vCPU @v executes instructions of line @n. */
@@ -608,6 +614,7 @@ void cache_tables_change(unsigned int vcpu, void *userdata)
 {
 	(void)userdata;
 	flush(&views[vcpu]);
+	lines_in_kernel();
 }
 
 /* The guest is about to change page tables that others may use, too: they flush when their turn comes. */

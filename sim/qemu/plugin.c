@@ -3,7 +3,7 @@
  * The QEMU plugin: counts the instructions of each vCPU and ends slices.
  *
  * Arguments (times in ns): quantum=, ips= (instructions per second), idle_exit=, spin=, smt=, threads= (of a core);
- * status=FILE, see write_status(); sections=FILE, see section.c. For a machine with caches also: domains= (LLCs of the machine), cores= (of an LLC),
+ * status=FILE, see write_status(); sections=FILE, see section.c; variables= and pointers=, see lines.c. For a machine with caches also: domains= (LLCs of the machine), cores= (of an LLC),
  * nodes=, memory= (in MiB), and the keys of a preset, see sim/presets.
  */
 #define _GNU_SOURCE
@@ -71,10 +71,12 @@ bool physical_address(uint32_t info, uint64_t address, uint64_t *physical)
 /* Calls for what concerns the caches. */
 static void translate_for_caches(struct qemu_plugin_insn *insn, uint32_t opcode)
 {
+	void *pc = (void *)qemu_plugin_insn_vaddr(insn);
+
 	/* an atomic instruction loads and then stores, and a core takes the line for both */
 	qemu_plugin_register_vcpu_mem_cb(insn, IS_ATOMIC(opcode) ? cache_store : cache_load, QEMU_PLUGIN_CB_NO_REGS,
-					 QEMU_PLUGIN_MEM_R, NULL);
-	qemu_plugin_register_vcpu_mem_cb(insn, cache_store, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_W, NULL);
+					 QEMU_PLUGIN_MEM_R, pc);
+	qemu_plugin_register_vcpu_mem_cb(insn, cache_store, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_W, pc);
 	if (IS_TTBR(opcode))
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, cache_tables_change, QEMU_PLUGIN_CB_NO_REGS, NULL);
 	else if (IS_TLBI(opcode))
@@ -232,6 +234,7 @@ static bool make_caches(void)
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	const char *status = NULL, *section_file = NULL;
+	const char *variables = "", *pointers = "";
 	size_t i, given = 0;
 	int n;
 
@@ -250,6 +253,10 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 			status = argv[n] + 7;
 		} else if (!strncmp(argv[n], "sections=", 9)) {
 			section_file = argv[n] + 9;
+		} else if (!strncmp(argv[n], "pointers=", 9)) {
+			pointers = argv[n] + 9;
+		} else if (!strncmp(argv[n], "variables=", 10)) {
+			variables = argv[n] + 10;
 		} else if (!take_number(argv[n])) {
 			fprintf(stderr, "sim: error: plugin argument '%s'\n", argv[n]);
 			return -1;
@@ -286,6 +293,10 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 	sections = section_file;
 	if (sections && !open_sections(section_file)) {
 		fprintf(stderr, "sim: error: %s: %s\n", section_file, strerror(errno));
+		return -1;
+	}
+	if (sections && caches && !lines_init(variables, pointers)) {
+		fputs("sim: error: variables= or pointers= is wrong\n", stderr);
 		return -1;
 	}
 	scoreboard = qemu_plugin_scoreboard_new(sizeof(struct vcpu_score));

@@ -71,6 +71,7 @@ void section_begin(unsigned int vcpu, void *userdata)
 	(void)userdata;
 	began = count();
 	open_section = true;
+	lines_begin();
 }
 
 void section_end(unsigned int vcpu, void *userdata)
@@ -86,9 +87,9 @@ void section_end(unsigned int vcpu, void *userdata)
 	open_section = false;
 	cache = difference(&ended.cache, &began.cache);
 	cache_print(text, sizeof(text), &cache);
-	if (fprintf(file, "section %d\nbegin_ns %lld\nend_ns %lld\ninstructions %lu\nbusy_ns %lld\n%send\n", ++sections,
+	if (fprintf(file, "section %d\nbegin_ns %lld\nend_ns %lld\ninstructions %lu\nbusy_ns %lld\n%s", ++sections,
 		    began.time / PS_PER_NS, ended.time / PS_PER_NS, ended.insns - began.insns,
-		    (ended.busy - began.busy) / PS_PER_NS, text) < 0 || fflush(file)) {
+		    (ended.busy - began.busy) / PS_PER_NS, text) < 0 || !lines_end(file) || fputs("end\n", file) < 0 || fflush(file)) {
 		fprintf(stderr, "sim: error: the file of sections cannot be written: %s\n", strerror(errno));
 		exit(1);
 	}

@@ -11,6 +11,7 @@
  *	plugin.c	counts the guest's instructions and stops a vCPU at the end of its slice
  *	cache.c		what accesses to memory cost, if the machine has caches
  *	section.c	counts for stretches of time that the guest marks
+ *	lines.c		the lines of memory that cost most in these
  *	vcpu.c		decides who runs, and for how long
  *	clock.c		virtual time, and the clock that QEMU reads
  *	fiber.c		makes fibers of QEMU's threads and switches between them
@@ -27,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define SIM_MAX_VCPUS	512
 #define PS_PER_NS	1000LL
@@ -197,8 +199,8 @@ void cache_add_vcpu(unsigned int vcpu, struct fiber *f);
 void cache_turn(struct fiber *f, bool block);
 void *cache_block(const void *first, const void *last);
 void cache_fetch(unsigned int vcpu, void *block);
-void cache_load(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata);
-void cache_store(unsigned int vcpu, uint32_t info, uint64_t address, void *userdata);
+void cache_load(unsigned int vcpu, uint32_t info, uint64_t address, void *pc);
+void cache_store(unsigned int vcpu, uint32_t info, uint64_t address, void *pc);
 void cache_tables_change(unsigned int vcpu, void *userdata);
 void cache_tlb_invalid(unsigned int vcpu, void *userdata);
 struct cache_counts cache_count(void);
@@ -208,6 +210,13 @@ int cache_print(char *text, size_t size, const struct cache_counts *c);
 bool open_sections(const char *path);
 void section_begin(unsigned int vcpu, void *userdata);
 void section_end(unsigned int vcpu, void *userdata);
+
+/* lines.c */
+bool lines_init(const char *variables, const char *pointers);
+void lines_in_kernel(void);
+void lines_begin(void);
+void lines_note(uint64_t physical, uint64_t virtual, uint64_t pc, enum cache_event event, int64_t cost, int64_t queued);
+bool lines_end(FILE *file);
 
 /* wait.c */
 bool waits_for_others(void);
