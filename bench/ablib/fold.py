@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Folds the raw files of a comparison into DIR/runs.csv: a row for each run, also for failed ones. And the traces into DIR/busy.csv.
+"""Folds the raw files of a comparison into DIR/runs.csv: a row for each run, also for failed ones. And the traces into DIR/busy.csv,
+and the lines of memory that move into DIR/lines.csv.
 
 runs.csv, format 2. Numbers have full precision. A cell is empty where the kernel or the program does not tell. The columns, in order:
 
@@ -35,6 +36,10 @@ runs.csv, format 2. Numbers have full precision. A cell is empty where the kerne
     full_busy_percent   %   share of CPUs x time that is not idle between the last fork and the first exit
     idle_mean_us        us  mean length of an idle period
     perf:EVENT      a counter of perf stat; a column each
+    memory:KEY      on a simulated machine with caches: what the machine counted in the run; a column each
+
+KEY is one of sim/machine --sections, such as accesses, from_core (where an access found its line: in another core), lines_moves (how often a
+CPU took a line from another core, LLC or node); or stalled_percent, the share of the CPUs' busy time in which they waited for memory.
 
 busy_percent to pulled are averages over the CPUs, from /proc/schedstat (versions 15 to 17) and sched/idle_search (version 1).
 wasted_percent to idle_mean_us are those of a traced run; traces.py explains them.
@@ -43,6 +48,12 @@ plan says the unit and the direction of each metric.
 busy.csv has a line for each traced run and CPU, with the columns format load level side cpu llc (its first CPU) ns (length of the run) busy
 wasted. The run is cut into equal parts. busy and wasted have a digit for each, from 0 to 9: the share of it, in ninths, in which the CPU was
 busy (or idle and wasted). They are empty if the trace does not say what the CPU does.
+
+lines.csv has the lines of memory for which CPUs waited because other CPUs had or wanted them (lines.py explains their names), with the
+columns format load level side name lines moves cost_ns queued_ns upgrades share_percent runs members places. Lines of all CPUs, and
+those of other memory by function, are added up, over all runs that count. lines: how many. cost_ns: waits for them; queued_ns: of these, for
+a line on its way to somebody else. upgrades: stores that made copies elsewhere invalid. share_percent: of all waits for memory. runs: how
+many. members, places: what was used most often in these lines, and code that waited most often.
 """
 
 import csv
@@ -56,13 +67,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterable, Iterator, Optional, Sequence
 
-from . import traces
+from . import lines, traces
 from .plan import FORMAT, AbError, Case, Plan, read_plan, write_whole
 
 HEAD = ("format", "host", "machine", "boot", "unit", "load", "level", "tasks", "pair", "position", "side", "command", "seed", "exit",
         "valid", "time_ns", "cpus")
 SCHEDSTAT = ("busy_percent", "slice_ms", "sched", "idle", "wake", "find_percent", "steal", "across", "pulled")
 TRACED = ("wasted_percent", "full_busy_percent", "idle_mean_us")
+LINES = ("format", "load", "level", "side", "name", "lines", "moves", "cost_ns", "queued_ns", "upgrades", "share_percent", "runs", "members",
+         "places")
 BUSY = ("format", "load", "level", "side", "cpu", "llc", "ns", "busy", "wasted")
 # Cells of a run in busy.csv: at most so many for a CPU, and for all CPUs.
 CELLS, ALL_CELLS = 400, 16000
@@ -327,12 +340,67 @@ def row_of(unit: Unit, name: str, plan: Plan) -> dict[str, object]:
     except (ValueError, IndexError):
         pass  # a schedstat of another form: the cells stay empty
     row |= {f"perf:{event}": value for event, value in perf_counters(text_of(files, "perf-stat")).items()}
+    section = section_of(unit, files, time)
+    if section:
+        row |= memory_figures(section)
+        if pair and (row["exit"], valid) == ("0", "yes"):
+            row["lines"] = lines.grouped(lines.moving_lines(section, names_of(plan, side)))
     if pair == 0 and (row["exit"], valid) == ("0", "yes"):
         try:
             row |= traced_figures(files, topology)
         except AbError as error:
             row["valid"] = str(error)
     return row
+
+
+# Files of names are large; by their path and time.
+known_names: dict[tuple, lines.Names] = {}
+
+
+def names_file(plan: Plan, side: str) -> Path:
+    """The names of a side's kernel: DIR/names, or one for each side if they are kernels."""
+    return plan.path.parent / (f"names-{side}" if plan.kernels else "names")
+
+
+def names_of(plan: Plan, side: str) -> lines.Names:
+    path = names_file(plan, side)
+    key = (path, path.stat().st_mtime_ns) if path.exists() else ()
+    if key not in known_names:
+        known_names[key] = lines.Names(path if key else None)
+    return known_names[key]
+
+
+def section_of(unit: Unit, files: dict[str, bytes], time: Optional[int]) -> Optional[lines.Section]:
+    """What a simulated machine counted in the run; None if it did not, or if the program itself marked sections."""
+    number = text_of(files, "section")
+    if not number:
+        return None
+    for section in lines.read_sections(text_of(unit.machine, "sections"), f"{unit.path}: machine/sections"):
+        counts = section.counts
+        if counts["section"] == int(number) and "stalled_ns" in counts and counts["end_ns"] - counts["begin_ns"] >= (time or 0):
+            return section
+    return None
+
+
+def memory_figures(section: lines.Section) -> dict[str, object]:
+    """The columns memory:KEY."""
+    counts = {key: value for key, value in section.counts.items() if key not in ("section", "begin_ns", "end_ns")}
+    share = {"stalled_percent": 100 * counts["stalled_ns"] / counts["busy_ns"]} if counts.get("busy_ns") else {}
+    return {f"memory:{key}": value for key, value in (share | counts).items()}
+
+
+def line_rows(rows: Iterable[dict[str, object]]) -> Iterator[dict[str, object]]:
+    """The rows of lines.csv, by case and side, most cost first."""
+    groups: dict[tuple, list[dict[str, object]]] = {}
+    for row in rows:
+        groups.setdefault((row["load"], row["level"], row["side"]), []).append(row)
+    for (load, level, side), of_side in groups.items():
+        stalled = sum(row["memory:stalled_ns"] for row in of_side)
+        for line in lines.grouped(line for row in of_side for line in row["lines"]):
+            yield {"format": FORMAT, "load": load, "level": level, "side": side, "name": line.name, "lines": line.count, "moves": line.moves,
+                   "cost_ns": line.cost_ns, "queued_ns": line.queued_ns, "upgrades": line.upgrades,
+                   "share_percent": 100 * line.cost_ns / stalled if stalled else "", "runs": len(of_side),
+                   "members": " ".join(name for name, _ in line.members.most_common(lines.SHOWN)), "places": " ".join(line.top_places)}
 
 
 def traced_figures(files: dict[str, bytes], topology: str) -> dict[str, object]:
@@ -396,12 +464,16 @@ def fold(directory: Path) -> Path:
     rows = sorted(known.values(), key=lambda row: (row["host"], cases.index(Case(row["load"], row["level"])), row["pair"], row["position"],
                                                    sides.index(row["side"])))
     events = sorted({column for row in rows for column in row if column.startswith("perf:")})
+    memory = list(dict.fromkeys(column for row in rows for column in row if column.startswith("memory:")))
     metrics = dict.fromkeys(metric.column for some in plan.metrics.values() for metric in some if metric.name != "time")
     path = directory / "runs.csv"
-    write_csv(path, [*HEAD, *metrics, *SCHEDSTAT, *TRACED, *events], rows)
+    write_csv(path, [*HEAD, *metrics, *SCHEDSTAT, *TRACED, *events, *memory], rows)
     traced = [row for row in rows if "busy" in row]
     if traced:
         write_csv(directory / "busy.csv", BUSY, (row | dict(zip(BUSY[4:], cpu)) for row in traced for cpu in row["busy"]))
+    moved = [row for row in rows if "lines" in row]
+    if moved:
+        write_csv(directory / "lines.csv", LINES, line_rows(moved))
     return path
 
 

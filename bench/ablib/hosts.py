@@ -30,7 +30,7 @@ SIMULATOR = "bash tar flock perl rsync setpriv taskset gcc make cpio gzip awk qe
 REAL = "sh tar awk".split()
 # What a unit of simulated machines needs of this repository.
 FILES = ("bench/ab-unit", "bench/ab-on-host", "bench/collect/llc.awk", "scripts/lib.sh", "scripts/boot", "scripts/splats",
-         "scripts/guest-image", "sim/machine", "sim/caches.awk", "sim/device-tree", "sim/presets/*", "sim/qemu/*", "sim/guest/*")
+         "scripts/guest-image", "sim/machine", "sim/names", "sim/caches.awk", "sim/device-tree", "sim/presets/*", "sim/qemu/*", "sim/guest/*")
 ASK = """
 missing=
 for c in %s; do

@@ -13,7 +13,7 @@ from typing import Callable
 
 from . import fold, hosts, loads
 from .job import ENOUGH, TOP, Child, Job, Progress, Step, Stop, collector, number, project, say, sha
-from .plan import SEEDS, Case
+from .plan import SEEDS, Case, write_whole
 from .remote import leave
 
 PARALLEL = ["parallel", "--will-cite", "--line-buffer", "--termseq", "TERM,10000,KILL,100"]
@@ -23,6 +23,8 @@ ON_HOST = ("flock .lock sh -c '[ -d tree ] || { rm -rf new && mkdir new && tar -
 # Connections may be lost for a while: so often the units that no host has done are given to the hosts again.
 ROUNDS = 4
 COLLECTOR = "ab-collector.tar"
+# As in sim/machine.
+SECTION_FLAGS = ["-nostdlib", "-ffreestanding", "-fno-stack-protector"]
 
 
 @dataclass
@@ -76,23 +78,43 @@ def unit_words(job: Job, unit: Unit, kernel: str, preset: object, added: list[st
     return [*map(str, words), *command]
 
 
+def compiled_for_guest(source: Path, program: Path, *flags: str) -> tuple[bytes, bool]:
+    """A program for the guest, for hosts.tar_of."""
+    compiler = "gcc" if platform.machine() == "aarch64" else "aarch64-linux-gnu-gcc"
+    if subprocess.run([compiler, "-O2", "-static", *flags, "-o", program, source], check=False).returncode:
+        raise Stop(3, f"{source} could not be compiled (see above)")
+    return hosts.file_of(program)
+
+
 def collector_tar(job: Job, place: Path) -> bytes:
     """What the guests get, with load.c compiled for them."""
     files = collector(job.options)
     if files.pop("load.c", None):
-        compiler = "gcc" if platform.machine() == "aarch64" else "aarch64-linux-gnu-gcc"
-        program = place / "load"
-        done = subprocess.run([compiler, "-O2", "-pthread", "-static", "-o", program, loads.COLLECT / "load.c"], check=False)
-        if done.returncode:
-            raise Stop(3, f"{loads.COLLECT / 'load.c'} could not be compiled (see above)")
-        files["load"] = hosts.file_of(program)
+        files["load"] = compiled_for_guest(loads.COLLECT / "load.c", place / "load", "-pthread")
     return hosts.tar_of(files)
+
+
+def names_of(image: str) -> bytes:
+    """The names of a kernel's addresses, for the lines of memory that move; nothing if they cannot be made."""
+    done = subprocess.run([TOP / "sim/names", image], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        say(f"{image}: lines of memory have no names, only addresses (see above)")
+        return b""
+    return Path(done.stdout.strip()).read_bytes()
+
+
+def keep_names(job: Job) -> None:
+    """Writes DIR/names, for fold."""
+    for label, names in job.options.names.items():
+        if names:
+            write_whole(fold.names_file(job.plan, label), names)
 
 
 def measure_simulated(job: Job) -> None:
     """Makes the units on simulated machines, as many at a time as --jobs says, here or on other hosts."""
     directory, options = job.directory, job.options
     directory.clean()
+    keep_names(job)
     units = units_of(job)
     archives = {unit.name: directory.raw / f"{unit.name}.tar" for unit in units}
     todo = [unit for unit in units if directory.damaged(archives[unit.name]) or not archives[unit.name].exists()]
@@ -124,6 +146,8 @@ def copy_kernel(job: Job, label: str, place: Path) -> str:
     shutil.copyfile(image, copy)
     if sha(copy) != job.plan.kernel_of(label):
         raise Stop(3, f"{image}: somebody has built it anew; run the same command again, with another --out if the kernel differs")
+    if job.options.names.get(label):
+        copy.with_name(copy.name + ".names").write_bytes(job.options.names[label])
     return str(copy)
 
 
@@ -163,6 +187,10 @@ def bundle_of(job: Job, units: list[Unit], here: Path) -> bytes:
     files = {path: hosts.file_of(Path(name)) for path, name in zip(added, options.add)}
     kernels = {label: f"kernels/{label}/{os.path.basename(image)}" for label, image in options.images.items()}
     files |= {kernels[label]: hosts.file_of(Path(image)) for label, image in options.images.items()}
+    files |= {f"{kernels[label]}.names": (names, False) for label, names in options.names.items() if names}
+    if options.caches != "none":
+        # hosts need no compiler for guests
+        files["sim/guest/section"] = compiled_for_guest(TOP / "sim/guest/section.c", here / "section", *SECTION_FLAGS)
     files |= {f"cache/guest/{os.path.basename(guest)}": hosts.file_of(Path(guest)) for guest in options.guests}
     files |= {COLLECTOR: (collector_tar(job, here), False), "preset": hosts.file_of(options.preset)}
     for unit in units:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a comparison shows, from DIR/runs.csv, DIR/busy.csv and DIR/plan alone, and the table of it.
+"""What a comparison shows, from DIR/runs.csv, DIR/busy.csv, DIR/lines.csv and DIR/plan alone, and the table of it.
 
 A pair is a run of each side. It counts if all of its runs ended with status 0 and are valid. For a metric it counts if each of its runs has
 a value above 0, too (the ratio needs one). Pairs that do not count are dropped and counted by side and reason. Pair 0, the traced one, is
@@ -8,6 +8,7 @@ in no comparison.
 
 import csv
 import math
+import re
 import shlex
 import textwrap
 from collections import Counter
@@ -43,11 +44,17 @@ COUNTS = (
     ("find_percent", "find %", "%.3f", "share of the time in the newly idle balance and in stealing"),
     ("steal", "steal", "%.1f", "tasks stolen"), ("across", "across", "%.1f", "wake-ups onto another NUMA node than the waker's"),
     ("pulled", "pulled", "%.1f", "wake-ups that wake_affine() sent to the waker's node"),
+    ("memory:stalled_percent", "stalled %", "%.1f", "share of the busy time in which a CPU waited for memory"),
     ("wasted_percent", "wasted %", "%.2f", "traced: share of the time in which a CPU is idle while a task waits in its LLC"),
     ("full_busy_percent", "full busy %", "%.2f", "traced: share of the time that is not idle from the last fork to the first exit"),
     ("idle_mean_us", "idle us", "%.1f", "traced: mean length of an idle period"))
 # These stand in the table only if a run has them.
-SOMETIMES = ("across", "pulled", *fold.TRACED)
+SOMETIMES = ("across", "pulled", "memory:stalled_percent", *fold.TRACED)
+# Where an access finds its line: key of the sections, header, explanation.
+PLACES = (("l2", "L2", "of the core"), ("llc", "LLC", ""), ("core", "core", "another of the LLC"), ("other_llc", "other LLC", "of the node"),
+          ("other_node", "other node", "modified there"), ("memory", "memory", "of the node"), ("other_memory", "other memory", "of other nodes"))
+# So many lines of memory of each case are in the page.
+SHOWN_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,7 @@ class Summary:
     whole: pandas.DataFrame
     traced: pandas.DataFrame
     busy: pandas.DataFrame
+    moving: pandas.DataFrame
     complete: int
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -202,6 +210,11 @@ class Summary:
         """The tables, the first of which is the main one."""
         return [main_grid(self), *filter(None, (host_grid(self), count_grid(self), perf_grid(self)))]
 
+    @property
+    def page_grids(self) -> list[Grid]:
+        """The tables of the page: it has room for more."""
+        return [*self.grids, *filter(None, (memory_grid(self), *(lines_grid(self, case) for case in self.plan.cases)))]
+
 
 def read_csv(path: Path, columns: Sequence[str], numbers: Sequence[str]) -> pandas.DataFrame:
     """A file of fold's: numbers in the columns NUMBERS and those of metrics and counters, else text."""
@@ -218,7 +231,7 @@ def read_csv(path: Path, columns: Sequence[str], numbers: Sequence[str]) -> pand
     frame = pandas.DataFrame(lines[1:], columns=found, dtype=object)
     try:
         for column in found:
-            if column in numbers or column.startswith(("metric:", "perf:")):
+            if column in numbers or column.startswith(("metric:", "perf:", "memory:")):
                 frame[column] = pandas.to_numeric(frame[column].where(frame[column] != "", None)).astype(float)
     except ValueError as error:
         raise AbError(f"{path}: column {column}: {error}; {way_out}") from error
@@ -440,17 +453,20 @@ def compare(summary: Summary) -> dict[str, Counter]:
 
 
 def summarise(directory: Path) -> Summary:
-    """Reads DIR/plan, DIR/runs.csv and DIR/busy.csv, and compares."""
+    """Reads DIR/plan, DIR/runs.csv, DIR/busy.csv and DIR/lines.csv, and compares."""
     directory = Path(directory)
     plan = read_plan(directory)
     runs = read_runs(directory, plan)
     busy = directory / "busy.csv"
     raster = read_csv(busy, fold.BUSY, ("cpu", "llc", "ns")) if busy.exists() else pandas.DataFrame(columns=["case", "side"])
+    moving = directory / "lines.csv"
+    lines = read_csv(moving, fold.LINES, ("lines", "moves", "cost_ns", "share_percent", "runs")) if moving.exists() else \
+        pandas.DataFrame(columns=["case", "side"])
     measured = runs[runs["pair"] > 0]
     pairs = measured.groupby(["host", "case", "pair"])
     complete = pairs["side"].transform("size") == len(plan.labels)
     good = pairs["why"].transform("max") == ""
-    summary = Summary(plan, runs, measured[complete & good], runs[(runs["pair"] == 0) & (runs["why"] == "")], raster,
+    summary = Summary(plan, runs, measured[complete & good], runs[(runs["pair"] == 0) & (runs["why"] == "")], raster, lines,
                       complete=int(complete.sum()) // len(plan.labels))
     incomplete = measured[~complete & good].drop_duplicates(["host", "case", "pair"])
     summary.notes = footnotes(summary, len(incomplete), compare(summary))
@@ -551,12 +567,12 @@ def count_grid(summary: Summary) -> Optional[Grid]:
     """Medians by case and side of what the scheduler did; none if no kernel told."""
     plan = summary.plan
     frame = pandas.concat([summary.whole, summary.traced])
-    told = [entry for entry in COUNTS if frame[entry[0]].notna().any()]
+    told = [entry for entry in COUNTS if entry[0] in frame and frame[entry[0]].notna().any()]
     if not told:
         return None
     shown = [entry for entry in COUNTS if entry in told or entry[0] not in SOMETIMES]
     # A traced run has no say in the other figures.
-    frame.loc[frame["pair"] == 0, list(fold.SCHEDSTAT)] = math.nan
+    frame.loc[frame["pair"] == 0, [column for column in frame if column in fold.SCHEDSTAT or column.startswith("memory:")]] = math.nan
     medians = frame.groupby(["case", "side"])[[entry[0] for entry in shown]].median()
     lines = [[*name_cells(plan, case), label, *("-" if math.isnan(value) else entry[2] % value
                                                 for entry, value in zip(shown, medians.loc[(case, label)]))]
@@ -576,6 +592,62 @@ def perf_grid(summary: Summary) -> Optional[Grid]:
              for case in plan.cases for event in events]
     return Grid("counters of perf stat", [*name_heads(plan), Head("perf stat event", left=True),
                                           *(Head(f"{label} median") for label in plan.labels)], lines)
+
+
+def memory_grid(summary: Summary) -> Optional[Grid]:
+    """Medians by case and side of where accesses to memory found their lines; none without caches."""
+    plan, whole = summary.plan, summary.whole
+    if "memory:accesses" not in whole or not whole["memory:accesses"].notna().any():
+        return None
+    share = pandas.DataFrame({key: 100 * whole[f"memory:from_{key}"] / whole["memory:accesses"] for key, _, _ in PLACES})
+    share["l1"] = 100 - share.sum(axis=1)
+    shown = [("l1", "L1", "of the core"), *(place for place in PLACES if share[place[0]].any())]
+    for key, column, of in (("stalled", "memory:stalled_ns", "memory:busy_ns"), ("others", "memory:lines_cost_ns", "memory:stalled_ns")):
+        share[key] = 100 * whole[column] / whole[of]
+    share["moves"] = whole["memory:lines_moves"]
+    medians = share.assign(case=whole["case"], side=whole["side"]).groupby(["case", "side"]).median()
+    lines = [[*name_cells(plan, case), label, *(f"{medians.loc[(case, label), key]:.{digits}f}" for key, digits in (
+        ("stalled", 1), ("others", 1), ("moves", 0), *((key, 3) for key, _, _ in shown)))]
+        for case in plan.cases for label in plan.labels if (case, label) in medians.index]
+    heads = [*name_heads(plan), Head("side", left=True), Head("stalled %", "of the busy time: waits for memory"),
+             Head("for others %", "of these waits: for lines that other CPUs have or want"), Head("moves", "lines taken from another core, LLC or node"),
+             *(Head(f"{name} %", what) for _, name, what in shown)]
+    return Grid("where accesses to memory found their lines; medians of the runs", heads, lines,
+                "L1 to other memory: share of all loads and stores")
+
+
+def lines_grid(summary: Summary, case: Case) -> Optional[Grid]:
+    """The lines of memory for which CPUs waited most, in one case, with the sides beside each other; none without caches."""
+    plan, moving = summary.plan, summary.moving[summary.moving["case"] == case]
+    if not len(moving):
+        return None
+    by_name: dict[str, dict[str, pandas.Series]] = {}
+    for _, row in moving.iterrows():
+        by_name.setdefault(row["name"], {})[row["side"]] = row
+    most = sorted(by_name, key=lambda name: (-max(row["cost_ns"] / row["runs"] for row in by_name[name].values()), name))
+
+    def numbers(row: Optional[pandas.Series]) -> list[str]:
+        if row is None:
+            return ["-"] * 3
+        return [f"{row['cost_ns'] / row['runs'] / 1e3:.1f}", f"{row['share_percent']:.2f}", f"{row['moves'] / row['runs']:.0f}"]
+
+    lines = []
+    for name in most[:SHOWN_LINES]:
+        one = max(by_name[name].values(), key=lambda row: row["cost_ns"])
+        lines.append([titled(name, one["members"]), *(cell for label in plan.labels for cell in numbers(by_name[name].get(label))),
+                      one["places"].replace(" ", ", ")])
+    heads = [Head("line", left=True), *(head for label in plan.labels for head in (
+        Head(f"{label} us", "waits in a run"), Head(f"{label} %", "of the waits for memory"), Head(f"{label} moves", "in a run"))),
+        Head("code", "that waited most often", left=True)]
+    of = f" in {case}" if len(plan.cases) > 1 else ""
+    return Grid(f"lines of memory for which CPUs waited most{of}", heads, lines,
+                "Lines that other CPUs had or wanted; averages of the runs. [*]: the lines of all CPUs. memory (by FUNCTION): other memory of the "
+                "kernel, by the function that waited for it most often. lines.csv has all lines")
+
+
+def titled(name: str, members: str) -> str:
+    """The name of a line, with the members that were used most often instead of its number."""
+    return re.sub(r" line \d+$", "", name) + "." + members.replace(" ", ", .") if members else name
 
 
 def side_text(plan: Plan, label: str) -> str:

@@ -33,7 +33,8 @@
 #   DIR/runs/CASE/PAIR-SIDE/  command (an argument a line; of a load: LOAD, LEVEL, and loops=N or scale=N), schedule (its
 #                             line) boot_id features online began_ns ended_ns exit stdout stderr schedstat.before
 #                             schedstat.after idle_search.before idle_search.after perf-stat, tasks (the level as a
-#                             number), trace (of pair 0), valid (yes, or why not), and sum: checksums of all these files,
+#                             number), trace (of pair 0), section (of a simulated machine with sections: the number of
+#                             the section with the run), valid (yes, or why not), and sum: checksums of all these files,
 #                             by cksum if there is one, or else by sha256sum
 #
 # The programs run with LC_ALL=C and without standard input. This script sets the features of the run's side and
@@ -50,12 +51,14 @@ set -u
 prog=collect
 dir=$(dirname "$0")
 loads=$dir/loads
-# The two variables are for the tests, which have their own files there.
+# The variables are for the tests, which have their own files there.
 proc=${STEAL_PROC:-/proc}
 sys=${STEAL_SYS:-/sys}
 debug=$sys/kernel/debug
 features=$debug/sched/features
 idle_search=$debug/sched/idle_search
+# On a simulated machine that counts for sections of time: marks them (sim/qemu/section.c).
+section=${STEAL_SECTION:-/opt/section}
 schedstats=$proc/sys/kernel/sched_schedstats
 
 say() { printf '%s: %s\n' "$prog" "$*" >&2; }
@@ -324,6 +327,12 @@ snapshot()
 {
 	keep "$proc/schedstat" "schedstat.$1"
 	keep "$idle_search" "idle_search.$1"
+}
+
+# mark begin|end: a section, on a machine that has sections
+mark()
+{
+	[ -z "${STEAL_SIM:-}" ] || [ ! -x "$section" ] || "$section" "$1" || die "$section $1: failed"
 }
 
 # sums DIR: cksum of its files but sum, by name; busybox has sha256sum instead
@@ -650,6 +659,7 @@ one()
 
 	# In the background because a trap waits for what runs in the foreground.
 	[ "$pair" != 0 ] || echo 'run begins' >"$tracing/trace_marker"
+	mark begin
 	now
 	began=$time_now
 	run "$@" >"$stdout" 2>"$new/stderr" </dev/null &
@@ -670,6 +680,11 @@ one()
 	status=$?
 	now
 	command=
+	mark end
+	if [ -n "${STEAL_SIM:-}" ] && [ -x "$section" ]; then
+		sections=$((sections + 1))
+		echo "$sections" >"$new/section" || die "$new/section: cannot be written"
+	fi
 	if [ "$pair" = 0 ]; then
 		echo 'run ends' >"$tracing/trace_marker"
 		keep_trace || die "$new: cannot be written"
@@ -713,7 +728,7 @@ one()
 	fi
 }
 
-failed=0
+failed=0 sections=0
 while read -r what pair position side wanted <&3; do
 	is_done "$what" "$pair" "$side" || one "$what" "$pair" "$position" "$side" "$wanted" "$@" 3<&-
 done 3<"$schedule"
