@@ -53,8 +53,8 @@ SOMETIMES = ("across", "pulled", "memory:stalled_percent", *fold.TRACED)
 # Where an access finds its line: key of the sections, header, explanation.
 PLACES = (("l2", "L2", "of the core"), ("llc", "LLC", ""), ("core", "core", "another of the LLC"), ("other_llc", "other LLC", "of the node"),
           ("other_node", "other node", "modified there"), ("memory", "memory", "of the node"), ("other_memory", "other memory", "of other nodes"))
-# So many lines of memory of each case are in the page.
-SHOWN_LINES = 20
+# So many lines of memory of each case are in the page: variables, and other memory.
+SHOWN_VARIABLES, SHOWN_MEMORY = 15, 10
 
 
 @dataclass(frozen=True)
@@ -631,18 +631,20 @@ def lines_grid(summary: Summary, case: Case) -> Optional[Grid]:
             return ["-"] * 3
         return [f"{row['cost_ns'] / row['runs'] / 1e3:.1f}", f"{row['share_percent']:.2f}", f"{row['moves'] / row['runs']:.0f}"]
 
+    other = [name for name in most if re.match("(memory|user) ", name)]
+    shown = {*[name for name in most if name not in other][:SHOWN_VARIABLES], *other[:SHOWN_MEMORY]}
     lines = []
-    for name in most[:SHOWN_LINES]:
+    for name in filter(shown.__contains__, most):
         one = max(by_name[name].values(), key=lambda row: row["cost_ns"])
         lines.append([titled(name, one["members"]), *(cell for label in plan.labels for cell in numbers(by_name[name].get(label))),
-                      one["places"].replace(" ", ", ")])
+                      ", ".join(one["places"].split()[:2])])
     heads = [Head("line", left=True), *(head for label in plan.labels for head in (
         Head(f"{label} us", "waits in a run"), Head(f"{label} %", "of the waits for memory"), Head(f"{label} moves", "in a run"))),
         Head("code", "that waited most often", left=True)]
     of = f" in {case}" if len(plan.cases) > 1 else ""
     return Grid(f"lines of memory for which CPUs waited most{of}", heads, lines,
                 "Lines that other CPUs had or wanted; averages of the runs. [*]: the lines of all CPUs. memory (by FUNCTION): other memory of the "
-                "kernel, by the function that waited for it most often. lines.csv has all lines")
+                "kernel, by the function that waited for it most often. lines.csv has all lines, this table has the first of both kinds")
 
 
 def titled(name: str, members: str) -> str:

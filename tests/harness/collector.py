@@ -42,10 +42,13 @@ def make_checkout(top, features="PLACE_LAG STEAL"):
         shutil.copy(TOP / name, top / name)
     for name in ("bench/ablib", "bench/collect", "sim/presets"):
         shutil.copytree(TOP / name, top / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (top / "sim/qemu").mkdir()
-    for name in ("setup", "apply", "build", "guest-image", "worktree", "qemu"):
-        (top / "scripts" / name).symlink_to(FAKES / "ab/script")
+    for name in ("sim/qemu", "sim/guest"):
+        (top / name).mkdir()
+    shutil.copy(TOP / "sim/guest/section.c", top / "sim/guest")
+    for name in ("scripts/setup", "scripts/apply", "scripts/build", "scripts/guest-image", "scripts/worktree", "scripts/qemu", "sim/names"):
+        (top / name).symlink_to(FAKES / "ab/script")
     (top / "scripts/image").write_text(features + "\n")
+    shutil.copy(TOP / "tests/data/names", top / "scripts/names")
 
 
 class Machine:

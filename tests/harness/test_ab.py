@@ -529,6 +529,23 @@ def test_caches(sim, name):
     assert stderr.count(f"caches {name} ") == 2
 
 
+@pytest.mark.parametrize("kernels", [1, 2])
+def test_sections(sim, kernels):
+    """With caches, each run is a section, and its lines of memory have the names of its kernel."""
+    words = ["--machine", "1x4x1", "--runs", 2, "--out", sim.out]
+    if kernels == 2:
+        (sim.root / "other").write_text("STEAL OTHER\n")
+        words += ["--kernel", f"patched,other={sim.root / 'other'}"]
+    sim.ab(*words, "--caches", "small", "--", "load", "1000", "900")
+    assert sorted(path.name for path in sim.out.glob("names*")) == (["names"] if kernels == 1 else ["names-other", "names-patched"])
+    rows = sim.rows
+    assert [row["memory:accesses"] for row in rows] == ["10000"] * 4 and {row["valid"] for row in rows} == {"yes"}
+    assert sim.get("out/lines.csv").count("runqueues[*] line 2,") == 2
+    shutil.rmtree(sim.out)
+    sim.ab(*words, "--", "load", "1000", "900")
+    assert "memory:accesses" not in sim.rows[0] and not (sim.out / "lines.csv").exists() and not list(sim.out.glob("names*"))
+
+
 @pytest.mark.parametrize("setup_works", [True, False])
 def test_fresh_host(sim, setup_works):
     """Without a module, --machine runs setup first, here one that makes the module appear."""

@@ -285,6 +285,7 @@ def test_simulated(lab):
     assert "GAIN" in stdout and "words: {} {%} a  b $(echo no) '" in subprocess.run(
         ["tar", "-xOf", lab.out / "raw/command-1.tar", "runs/command/1-on/stdout"], capture_output=True, text=True, check=True).stdout
     lab.whole(6)
+    assert "runqueues[*] line 2," in (lab.out / "lines.csv").read_text()
     assert lab.seeds == list(range(1001, 1007)) and lab.log.read_text().count(" smt 0.7\n") == 6
     logins = {line.split("\t")[1].split()[-1] for line in (lab.out / "raw/.joblog").read_text().splitlines()[1:]}
     assert logins == {"alpha", "beta"}
