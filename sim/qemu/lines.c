@@ -25,12 +25,14 @@
 
 /* Lines that a section tells apart; the costs of others count only in its sums. A power of two. */
 #define MAX_LINES	(1 << 18)
+#define TABLE_SIZE	(MAX_LINES * sizeof(struct moving_line))
+#define HUGE_PAGE	(2 << 20)
 /* Lines that are written one by one: so many with the most cost, and those with a name and at least a share of the cost. */
 #define ALWAYS_PRINTED	64
 #define MOST_PRINTED	4096
 #define LEAST_SHARE	50000
 #define SUMS_PRINTED	256
-#define NR_PLACES	8
+#define NR_PLACES	5
 #define PLACES_PRINTED	4
 #define MAX_POINTERS	8
 
@@ -45,10 +47,11 @@ struct moving_line {
 	uint64_t physical;
 	/* at its last costly access */
 	uint64_t virtual;
-	uint64_t moves, upgrades;
 	int64_t cost, queued;
+	uint32_t moves, upgrades;
 	struct place places[NR_PLACES];
-};
+	/* two lines of the host's */
+} __attribute__((aligned(128)));
 
 /* GLib's GByteArray, and functions that older versions of QEMU do not have. */
 struct bytes {
@@ -119,11 +122,14 @@ bool lines_init(const char *variables, const char *pointer_list)
 {
 	struct bytes *(*make)(void) = (struct bytes *(*)(void))dlsym(RTLD_DEFAULT, "g_byte_array_new");
 
-	table = mmap(NULL, MAX_LINES * sizeof(*table), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	table = mmap(NULL, TABLE_SIZE + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (table == MAP_FAILED) {
 		perror("sim: error: memory for the lines of sections");
 		exit(1);
 	}
+	/* it is used all over: small pages would fill the TLB of the host */
+	table = (struct moving_line *)(((uintptr_t)table + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+	madvise(table, TABLE_SIZE, MADV_HUGEPAGE);
 	if (!*variables)
 		return !*pointer_list;
 	if (!next_number(&variables, &image.begin) || !next_number(&variables, &image.end) ||
@@ -149,7 +155,7 @@ void lines_begin(void)
 	if (!table)
 		return;
 	/* gives the memory back; it reads as zeros */
-	madvise(table, MAX_LINES * sizeof(*table), MADV_DONTNEED);
+	madvise(table, TABLE_SIZE, MADV_DONTNEED);
 	nr_lines = moves = costs = 0;
 	active = true;
 	wanted = buffer;
@@ -233,7 +239,7 @@ static void print_line(FILE *file, struct moving_line *line)
 	struct place *p = line->places;
 	int i;
 
-	fprintf(file, "line %lx %lx moves %lu cost_ns %lld queued_ns %lld upgrades %lu at ", line->physical - 1, line->virtual,
+	fprintf(file, "line %lx %lx moves %u cost_ns %lld queued_ns %lld upgrades %u at ", line->physical - 1, line->virtual,
 		line->moves, line->cost / PS_PER_NS, line->queued / PS_PER_NS, line->upgrades);
 	for (i = 0; i < PLACES_PRINTED && p[i].count; i++)
 		fprintf(file, "%s%lx:%x:%u", i ? "," : "", p[i].pc, p[i].offset, p[i].count);
@@ -298,7 +304,7 @@ static uint64_t add_up(struct moving_line **lines, uint64_t n)
 
 static void print_rest(FILE *file, const struct moving_line *sum)
 {
-	fprintf(file, "rest %s lines %u moves %lu cost_ns %lld queued_ns %lld upgrades %lu at %lx\n", sum->virtual >> 63 ? "kernel" : "user",
+	fprintf(file, "rest %s lines %u moves %u cost_ns %lld queued_ns %lld upgrades %u at %lx\n", sum->virtual >> 63 ? "kernel" : "user",
 		sum->places[0].count, sum->moves, sum->cost / PS_PER_NS, sum->queued / PS_PER_NS, sum->upgrades, sum->places[0].pc);
 }
 
