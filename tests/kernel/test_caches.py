@@ -72,3 +72,30 @@ def test_topology(sim_kernel, topology):
     assert lines[:4] == ["0", "3", "3", "3"], stdout
     assert lines[4] == ("0" if nodes == "1" else "0-%d" % (int(nodes) - 1))
     assert lines[-1] == (str(llcs) if len(numbers) == 4 else "0")
+
+
+def test_lines(sim_kernel, tmp_path):
+    """What the code places say fits the names: of a variable of the kernel, of variables of CPUs, and of memory to which they point."""
+    sections = tmp_path / "sections"
+    call(MACHINE, "--kernel", sim_kernel, "--topology", "1x2x4x1", "--caches", "intel", "--sections", sections, "--", "sh", "-c",
+         "echo STEAL >/sys/kernel/debug/sched/features; section begin; hackbench -g 2 -l 50; section end", timeout=260)
+    stdout, _ = call(TOP / "bench/lines", "--kernel", sim_kernel, "--top", "1000", sections)
+    rows = re.findall(r"^ *\d+ +[\d.]+ +[\d.]+  (\S.*?)(?: \[\d+ lines\])?  \((.*)\)$", stdout, re.M)
+    assert len(rows) > 100, stdout[:2000]
+
+    def places(name):
+        found = [code for title, code in rows if re.match(name, title)]
+        assert found, (name, stdout[:5000])
+        return [re.sub(r"\+0x\w+$", "", place) for code in found for place in code.split(", ")]
+
+    # a lock that only these take
+    assert not [place for place in places(r"tasklist_lock$") if not re.match(r"_raw_(read|write)_(un)?lock|queued_(read|write)_lock", place)]
+    for cpu in range(8):
+        assert places(rf"runqueues\[{cpu}\]\.__lock")[0].startswith("_raw_spin_")
+    assert "sched_idle_cpu" in places(r"runqueues\[\d\]\.cfs\.h_nr_idle") or "choose_idle_cpu" in places(r"runqueues\[\d\]\.cfs\.h_nr_idle")
+    for llc in (0, 1):
+        assert set(places(rf"cfs_overload_cpus\[LLC {llc}\] line 0$")) & {"set_cfs_overload_bit", "sync_cfs_overload_bits"}
+    # the sums leave nothing out
+    text = sections.read_text()
+    total = int(re.search(r"^lines_cost_ns (\d+)$", text, re.M)[1])
+    assert 0.97 * total < sum(map(int, re.findall(r"^(?:line|rest) .* cost_ns (\d+) ", text, re.M))) <= total
