@@ -137,8 +137,8 @@ class Names:
         if text[:1] != ["names 1"]:
             raise AbError(f"{path}: not a file of sim/names; make it with sim/names IMAGE")
         for number, line in enumerate(text, 1):
-            kind, *words = line.split()
             try:
+                kind, *words = line.split()
                 if kind == "symbol":
                     found[words[0]].append((int(words[1], 16), int(words[2], 16), words[3]))
                 elif kind == "member":

@@ -31,7 +31,7 @@ WITHOUT_CACHES = (
     "stealing and all balancing); cache lines that several CPUs write; cores that threads share (each thread is as fast as a core); ")
 WITH_CACHES = (
     "These are simulated machines in virtual time: an instruction takes the same time everywhere. An access to memory takes longer, as {} "
-    "says, and so do two threads that share a core. Not modelled: instruction fetches; bandwidth of memory; prefetching; ")
+    "says, and so do two threads that share a core. Not modelled: bandwidth of memory; prefetching; ")
 NOT_MODELLED = (
     "turbo and frequencies; depth of idle states; the hardware's cost of virtual interrupts; x86's idle CPUs that poll for work; "
     "superscalar execution. The figures say what the scheduler does. They do not say what a given machine will gain. See "

@@ -83,7 +83,8 @@ def test_section_without_end():
     assert not list(lines.read_sections(SECTIONS.read_text().replace("end\n", ""), "sections"))
 
 
-@pytest.mark.parametrize("text, reason", [("", "not a file of sim/names"), ("names 1\nsymbol text x 1 a\n", "names:2: not a line")])
+@pytest.mark.parametrize("text, reason", [("", "not a file of sim/names"), ("names 1\nsymbol text x 1 a\n", "names:2: not a line"),
+                                          ("names 1\n\n", "names:2: not a line")])
 def test_bad_names(tmp_path, text, reason):
     (tmp_path / "names").write_text(text)
     with pytest.raises(ablib.AbError, match=reason):
