@@ -126,7 +126,7 @@ def test_fibers_keep_what_is_theirs(tmp_path, compiler, runner):
     """Registers, stack and thread-local storage, over thousands of switches, for both kinds of hosts."""
     if os.uname().machine != "x86_64" and runner:
         pytest.skip("this host is an arm64 one already")
-    parts = [TOP / "sim/qemu" / (name + ".c") for name in ("cache", "vcpu", "clock", "fiber", "wait", "mainloop")]
+    parts = [TOP / "sim/qemu" / (name + ".c") for name in ("cache", "lines", "vcpu", "clock", "fiber", "wait", "mainloop")]
     call(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-I", TOP / "sim/qemu", "-o", tmp_path / "fibers",
          TOP / "tests/harness/fibers.c", *parts, "-ldl", "-pthread")
     stdout, _ = call(*runner, tmp_path / "fibers", env={**os.environ, "SIM_ENABLE": "1"}, timeout=300)
