@@ -2,9 +2,30 @@
 /*
  * Sections: stretches of time that a program in the guest marks, and what the machine counted in them.
  *
- * The instructions "hint #0x70" and "hint #0x71", which do nothing on hardware, begin and end a section. At its end its counts
- * go into the file: a line for each, a key and a value, from "section N" to "end". A section that begins in another one
- * replaces it.
+ * The instructions "hint #0x70" and "hint #0x71", which do nothing on hardware, begin and end a section. A section that begins
+ * in another one replaces it. At its end its counts go into the file, a line for each, a key and a value:
+ *
+ *	section			its number, from 1 on
+ *	begin_ns end_ns		the machine's time
+ *	instructions busy_ns	of all vCPUs together, as all that follow; busy_ns includes waits for memory
+ *
+ * With caches also:
+ *
+ *	stalled_ns		waits for memory; of these:
+ *	queued_ns		waits for lines on their way to somebody else
+ *	accesses		loads and stores of memory; of these:
+ *	filtered		found by the filter, which is in front of the L1
+ *	from_l1 from_l2 from_llc  found in the core's own L1 or L2, or in its LLC
+ *	from_core		in another core of the LLC
+ *	from_other_llc from_other_node  modified in another LLC of the node, or in another node
+ *	from_memory from_other_memory	in the memory of the own node, or of another
+ *	upgrades		stores to lines of the own core that others had, too
+ *	sibling_waits		accesses to lines that another thread of the core had just written
+ *	fetch_stalled_ns	waits for instructions, a part of stalled_ns
+ *	fetches			lines of instructions that blocks began to use; of these:
+ *	fetches_from_l2 fetches_from_llc fetches_from_beyond  not in the L1I, but there; or further away
+ *
+ * The lines of memory follow, see lines.c, and then "end".
  */
 #define _GNU_SOURCE
 #include <errno.h>
