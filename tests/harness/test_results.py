@@ -10,7 +10,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = TOP / "Documentation/results"
 # not comparisons
-OTHERS = {"cost", "masks", "verification"}
+OTHERS = {"cost", "masks", "verification", "caches"}
 COMPARISONS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and path.name not in OTHERS)
 
 
@@ -52,6 +52,18 @@ def test_index_lists_all_comparisons_and_their_figures():
         for groups, figure in re.findall(r"(\d+): \**([+-]\d+\.\d)", figures):
             on = re.search(rf"^ *{groups} +on .*$", (RESULTS / name / "table.txt").read_text(), re.M)[0]
             assert float(figure) in {float(word) for word in on.split() if re.fullmatch(r"-?\d+\.\d+", word)}, (name, groups)
+
+
+def test_figures_with_caches_are_in_their_tables():
+    text = (RESULTS / "caches/README.md").read_text()
+    checked, tables = 0, ()
+    for row in re.findall(r"^\| .* \|$", text, re.M):
+        tables = [RESULTS / "caches" / table for table in re.findall(r"\((\S+/table\.txt)\)", row)] or tables
+        known = [float(figure) for table in tables for figure in re.findall(r"(?<=\s)[+-]\d+\.\d+\b", table.read_text())]
+        for figure in re.findall(r"(?<![\w.])[+-]\d+\.\d\b", row):
+            checked += 1
+            assert any(abs(float(figure) - number) < 0.0501 for number in known), (figure, tables)
+    assert checked > 60
 
 
 def test_figures_of_the_readme_are_in_the_tables_it_links():
