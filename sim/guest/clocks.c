@@ -401,7 +401,7 @@ void run(long *stack)
 		cpu[0] = n[0];
 		cpu[1] = n[1];
 		put_number("hand_ps", tasks(2, cpu, 2, n[2], HANDS, 0) * 1000 / (2 * n[2]));
-	} else if (argc == 6 && same(argv[1], "count")) {
+	} else if (argc == 6 && same(argv[1], "count") && (n[0] - 1) * n[3] / 8 < 32) {
 		for (i = 0; i < n[0]; i++)
 			cpu[i] = i * n[1];
 		put_number("count_ps", tasks(n[0], cpu, n[0], n[2], COUNTS, n[3]) * 1000 / n[2]);

@@ -13,7 +13,7 @@
  *
  * Most accesses are to lines that the vCPU has just used. The filter finds these, by virtual address, without any
  * of the above: it has lines that are in the L1 and that the vCPU may read or write at no cost. A line
- * that the core loses, or that its other thread writes, goes out of the filter. So do all lines of a vCPU that is about
+ * that the L1 loses, or that the other thread of the core writes, goes out of the filter. So do all lines of a vCPU that is about
  * to use other page tables, and those of all vCPUs when one of them invalidates TLBs.
  *
  * Not modelled: page table walks, devices' accesses, DC ZVA, bandwidth, prefetching, stores and loads that overlap.
@@ -44,7 +44,7 @@
 #define WRITABLE	1ULL
 
 enum line_state {
-	SHARED,		/* memory is valid; all copies are */
+	SHARED,		/* memory and all copies are valid */
 	EXCLUSIVE,	/* the holder, a core, has the only copy but perhaps its own LLC's */
 	MODIFIED,	/* the holder, a core, has the only valid copy */
 	LLC_MODIFIED,	/* the holder, an LLC, has a newer one than memory; cores of its domain may, too */
@@ -59,6 +59,8 @@ struct line {
 	uint16_t holder;
 	/* MODIFIED: the thread of the core that wrote it last, or BOTH_THREADS */
 	uint16_t writer;
+	/* the core that took it last */
+	uint16_t taker;
 	uint8_t state;
 	/* which cores have a copy; core_words of them */
 	uint64_t cores[];
@@ -125,7 +127,7 @@ static uint64_t nr_lines, lines_per_node;
 
 static struct cache_counts counts;
 static uint64_t flushes;
-/* What other CPUs made the last access wait for; L1: nothing, but perhaps that the line arrived. */
+/* The last access: what other CPUs made it wait for. L1: nothing, or only for a line on its way. */
 static enum cache_event from_others;
 
 static inline struct line *line_at(uint32_t n)
@@ -408,6 +410,7 @@ static int64_t take(struct view *v, struct line *line, int64_t cost, bool others
 		cost += wait;
 	}
 	line->arrives = t + cost;
+	line->taker = v->core->number;
 	if (!others)
 		return cost;
 	if (wait > -CONTENDED)
@@ -479,10 +482,10 @@ found:
 			line->writer = BOTH_THREADS;
 		}
 	}
-	if (others || (missed && from != LLC)) {
+	if (others || (missed && (store || from != LLC))) {
 		cost = take(v, line, cost, others);
-	} else if (missed || holds(c, line)) {
-		/* on its way to the LLC, or for the other thread */
+	} else if (line->taker == c->number || (missed && cores[line->taker].domain == c->domain)) {
+		/* on its way to the other thread, or to the LLC */
 		wait = line->arrives - now();
 		if (wait > 0) {
 			counts.queued += wait;
@@ -569,9 +572,9 @@ static uint32_t code_page(uint64_t host)
 	for (i %= 2 * CODE_PAGES; known[i]; i = (i + 1) % (2 * CODE_PAGES))
 		if (known[i] == host >> PAGE_SHIFT)
 			return number[i];
-	/* more pages than anybody executes: several get one number */
+	/* more pages than anybody executes: the rest has one number */
 	if (next == CODE_PAGES)
-		return (host >> PAGE_SHIFT) % CODE_PAGES;
+		return CODE_PAGES - 1;
 	known[i] = host >> PAGE_SHIFT;
 	number[i] = next;
 	return next++;

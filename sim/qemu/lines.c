@@ -14,6 +14,22 @@
  *							much memory they point to
  *
  * Offsets and pointers are read in each section, while a vCPU is in the kernel.
+ *
+ * At the end of a section, after its counts (addresses and offsets are hexadecimal):
+ *
+ *	lines			how many lines of memory are told apart
+ *	lines_moves lines_cost_ns  moves of all lines, and waits for them
+ *	cpu CPU OFFSET		where this CPU has its variables: to be added to their addresses
+ *	pointer VARIABLE CPU VALUE  to what the pointer VARIABLE of this CPU points
+ *	line PHYSICAL VIRTUAL moves N cost_ns N queued_ns N upgrades N at PC:OFFSET:COUNT[,...]
+ *				a line, with its virtual address at the last wait; how often a CPU took it from another core, LLC or node; how
+ *				long CPUs waited for it; of this, while it was on its way to somebody else; stores that made copies elsewhere
+ *				invalid; up to 4 places: code, offset in the line, and how many waits
+ *	rest kernel|user lines N moves N cost_ns N queued_ns N upgrades N at PC
+ *				the sum of lines that are not written one by one and have the same code address at the top
+ *
+ * The 64 lines with the most cost are written one by one, and up to 4096 with a name and more than 1/50000 of all cost.
+ * Up to 256 sums follow.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -192,11 +208,13 @@ static void note_place(struct place *places, uint64_t pc, uint32_t offset)
 
 /*
  * The instruction at @pc waited for @cost, of which @queued for a line on its way to somebody else, because other CPUs have or
- * want the line of this address. @event: UPGRADE, SIBLING, or where the line came from; L1: it only waited for it.
+ * want the line of this address. @event: UPGRADE, SIBLING, or where the line came from. LLC, MEMORY, OTHER_MEMORY: a store made copies
+ * elsewhere invalid. L1: it only waited for the line.
  */
 void lines_note(uint64_t physical, uint64_t virtual, uint64_t pc, enum cache_event event, int64_t cost, int64_t queued)
 {
-	bool moved = event != L1 && event != UPGRADE && event != SIBLING;
+	bool moved = event == OTHER_CORE || event == OTHER_LLC || event == OTHER_NODE;
+	bool upgrades = event == UPGRADE || event == LLC || event == MEMORY || event == OTHER_MEMORY;
 	struct moving_line *line;
 
 	if (!active)
@@ -208,7 +226,7 @@ void lines_note(uint64_t physical, uint64_t virtual, uint64_t pc, enum cache_eve
 		return;
 	line->virtual = virtual & ~63ULL;
 	line->moves += moved;
-	line->upgrades += event == UPGRADE;
+	line->upgrades += upgrades;
 	line->cost += cost;
 	line->queued += queued;
 	note_place(line->places, pc, physical & 63);

@@ -3,8 +3,8 @@
  * The QEMU plugin: counts the instructions of each vCPU and ends slices.
  *
  * Arguments (times in ns): quantum=, ips= (instructions per second), idle_exit=, spin=, smt=, threads= (of a core);
- * status=FILE, see write_status(); sections=FILE, see section.c; variables= and pointers=, see lines.c. For a machine with caches also: domains= (LLCs of the machine), cores= (of an LLC),
- * nodes=, memory= (in MiB), and the keys of a preset, see sim/presets.
+ * status=FILE, see write_status(); sections=FILE, see section.c; variables= and pointers=, see lines.c. For a machine with caches
+ * also: domains= (LLCs of the machine), cores= (of an LLC), nodes=, memory= (in MiB), and the keys of a preset, see sim/presets.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -19,7 +19,7 @@
  *	from_core		in another core of the LLC
  *	from_other_llc from_other_node  modified in another LLC of the node, or in another node
  *	from_memory from_other_memory	in the memory of the own node, or of another
- *	upgrades		stores to lines of the own core that others had, too
+ *	upgrades		stores to lines of the own core that others have, or had when it took them
  *	sibling_waits		accesses to lines that another thread of the core had just written
  *	fetch_stalled_ns	waits for instructions, a part of stalled_ns
  *	fetches			lines of instructions that blocks began to use; of these:

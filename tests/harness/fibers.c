@@ -2,7 +2,7 @@
 /*
  * Threads that behave as QEMU's do, on the simulator's fibers and without QEMU: each is named as a vCPU's
  * thread and then waits and is woken, in turns with the main thread. tests/harness/test_machine.py links it
- * with the simulator's parts but the plugin, for the host and for arm64.
+ * with the simulator's parts but plugin.c and section.c, for the host and for arm64.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

