@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The core of bench/ab: raw files -> fold -> runs.csv -> table, page and pictures.
 
-Data goes one way. Only fold reads DIR/raw. table and render read DIR/plan, DIR/runs.csv, DIR/busy.csv and
+Data goes one way. Only fold reads DIR/raw and DIR/names. table and render read DIR/plan, DIR/runs.csv, DIR/busy.csv and
 DIR/lines.csv alone.
 """
 

@@ -36,7 +36,8 @@ runs.csv, format 2. Numbers have full precision. A cell is empty where the kerne
     full_busy_percent   %   share of CPUs x time that is not idle between the last fork and the first exit
     idle_mean_us        us  mean length of an idle period
     perf:EVENT      a counter of perf stat; a column each
-    memory:KEY      on a simulated machine with caches: what the machine counted in the run; a column each
+    memory:KEY      on a simulated machine with caches: what the machine counted in the run, and in about 0.7 ms around it, in which the
+                    collector reads the clock; a column each
 
 KEY is one of sim/machine --sections, such as accesses, from_core (where an access found its line: in another core), lines_moves (how often a
 CPU took a line from another core, LLC or node); or stalled_percent, the share of the CPUs' busy time in which they waited for memory.
@@ -63,6 +64,7 @@ import re
 import shlex
 import tarfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterable, Iterator, Optional, Sequence
@@ -448,6 +450,10 @@ def rows_of(path: Path, plan: Plan) -> Iterator[dict[str, object]]:
         yield from known_rows[key]
 
 
+def pair_of(row: dict[str, object]) -> tuple:
+    return tuple(row[key] for key in ("host", "load", "level", "pair"))
+
+
 def fold(directory: Path) -> Path:
     """Writes DIR/runs.csv, and DIR/busy.csv if there are traced runs, from DIR/plan and DIR/raw. Returns the path of runs.csv."""
     directory = Path(directory)
@@ -471,7 +477,9 @@ def fold(directory: Path) -> Path:
     traced = [row for row in rows if "busy" in row]
     if traced:
         write_csv(directory / "busy.csv", BUSY, (row | dict(zip(BUSY[4:], cpu)) for row in traced for cpu in row["busy"]))
-    moved = [row for row in rows if "lines" in row]
+    # as in the table: only pairs whose runs are all good
+    good = Counter(pair_of(row) for row in rows if (row["exit"], row["valid"]) == ("0", "yes"))
+    moved = [row for row in rows if "lines" in row and good[pair_of(row)] == len(sides)]
     if moved:
         write_csv(directory / "lines.csv", LINES, line_rows(moved))
     return path

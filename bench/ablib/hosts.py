@@ -26,7 +26,7 @@ OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15", "Serv
 # Below the home directory of a host; each comparison has a directory of its own there.
 PLACE = ".cache/sched-steal-ab"
 # What a host must have: for a simulated machine, and to be measured itself.
-SIMULATOR = "bash tar flock perl rsync setpriv taskset gcc make cpio gzip awk qemu-system-aarch64".split()
+SIMULATOR = "bash tar flock perl rsync setpriv taskset gcc make cpio gzip awk python3 qemu-system-aarch64".split()
 REAL = "sh tar awk".split()
 # What a unit of simulated machines needs of this repository.
 FILES = ("bench/ab-unit", "bench/ab-on-host", "bench/collect/llc.awk", "scripts/lib.sh", "scripts/boot", "scripts/splats",

@@ -89,6 +89,7 @@ def read_sections(text: str, where: str) -> Iterator[Section]:
                 section.pointers.setdefault(int(words[1], 16), {})[int(words[2])] = int(words[3], 16)
             elif words[0] == "line":
                 check_numbers(words[4:11:2])
+                check_places(words[12])
                 section.lines.append([*words[1:3], *words[4:11:2], words[12]])
             elif words[0] == "rest":
                 check_numbers(words[3:12:2])
@@ -96,12 +97,20 @@ def read_sections(text: str, where: str) -> Iterator[Section]:
             else:
                 section.counts[words[0]] = int(words[1])
         except (AttributeError, IndexError, ValueError) as error:
-            raise AbError(f"{where}:{number}: not a line of a section: {line}; run the simulated machine again") from error
+            raise AbError(f"{where}:{number}: not a line of a section: {line[:60]!r}; delete the file and run again what made it") from error
 
 
 def check_numbers(words: Iterable[str]) -> None:
     for word in words:
         int(word)
+
+
+def check_places(text: str) -> None:
+    for place in text.split(","):
+        pc, offset, count = place.split(":")
+        check_numbers((count,))
+        int(pc, 16)
+        int(offset, 16)
 
 
 class Symbols:
@@ -256,7 +265,7 @@ def moving_lines(section: Section, names: Names) -> list[Moving]:
     for kind, *numbers, pc in section.rest:
         function = names.function(int(pc, 16))
         name = f"{'memory' if kind == 'kernel' else 'user'} (by {function})"
-        sums.setdefault(name, Moving(name, 0)).add(Moving(name, *map(int, numbers), Counter(), Counter({names.place(int(pc, 16)): int(numbers[1])})))
+        sums.setdefault(name, Moving(name, 0)).add(Moving(name, *map(int, numbers), Counter(), Counter({names.place(int(pc, 16)): int(numbers[1]) + int(numbers[4])})))
     return sorted([*found, *sums.values()], key=lambda line: (-line.cost_ns, line.name))
 
 

@@ -31,7 +31,8 @@ WITHOUT_CACHES = (
     "stealing and all balancing); cache lines that several CPUs write; cores that threads share (each thread is as fast as a core); ")
 WITH_CACHES = (
     "These are simulated machines in virtual time: an instruction takes the same time everywhere. An access to memory takes longer, as {} "
-    "says, and so do two threads that share a core. Not modelled: bandwidth of memory; prefetching; ")
+    "says, and so do two threads that share a core. Not modelled: misses that overlap (a CPU waits for one after the other, so their cost "
+    "is too high); TLBs and walks of page tables; bandwidth of memory; prefetching; ")
 NOT_MODELLED = (
     "turbo and frequencies; depth of idle states; the hardware's cost of virtual interrupts; x86's idle CPUs that poll for work; "
     "superscalar execution. The figures say what the scheduler does. They do not say what a given machine will gain. See "
@@ -600,19 +601,22 @@ def memory_grid(summary: Summary) -> Optional[Grid]:
     if "memory:accesses" not in whole or not whole["memory:accesses"].notna().any():
         return None
     share = pandas.DataFrame({key: 100 * whole[f"memory:from_{key}"] / whole["memory:accesses"] for key, _, _ in PLACES})
-    share["l1"] = 100 - share.sum(axis=1)
+    share["l1"] = 100 - share.sum(axis=1, skipna=False)
     shown = [("l1", "L1", "of the core"), *(place for place in PLACES if share[place[0]].any())]
     for key, column, of in (("stalled", "memory:stalled_ns", "memory:busy_ns"), ("others", "memory:lines_cost_ns", "memory:stalled_ns")):
         share[key] = 100 * whole[column] / whole[of]
     share["moves"] = whole["memory:lines_moves"]
+    share["upgrades"] = whole["memory:upgrades"]
     medians = share.assign(case=whole["case"], side=whole["side"]).groupby(["case", "side"]).median()
-    lines = [[*name_cells(plan, case), label, *(f"{medians.loc[(case, label), key]:.{digits}f}" for key, digits in (
-        ("stalled", 1), ("others", 1), ("moves", 0), *((key, 3) for key, _, _ in shown)))]
+    lines = [[*name_cells(plan, case), label, *("-" if math.isnan(value) else f"{value:.{digits}f}" for value, digits in (
+        (medians.loc[(case, label), key], digits) for key, digits in (
+            ("stalled", 1), ("others", 1), ("moves", 0), ("upgrades", 0), *((key, 3) for key, _, _ in shown))))]
         for case in plan.cases for label in plan.labels if (case, label) in medians.index]
     heads = [*name_heads(plan), Head("side", left=True), Head("stalled %", "of the busy time: waits for memory"),
              Head("for others %", "of these waits: for lines that other CPUs have or want"), Head("moves", "lines taken from another core, LLC or node"),
+             Head("upgrades", "stores to lines that others had, too"),
              *(Head(f"{name} %", what) for _, name, what in shown)]
-    return Grid("where accesses to memory found their lines; medians of the runs", heads, lines,
+    return Grid("where accesses to memory found their lines; medians of the runs; -: not known", heads, lines,
                 "L1 to other memory: share of all loads and stores")
 
 
@@ -621,9 +625,10 @@ def lines_grid(summary: Summary, case: Case) -> Optional[Grid]:
     plan, moving = summary.plan, summary.moving[summary.moving["case"] == case]
     if not len(moving):
         return None
-    by_name: dict[str, dict[str, pandas.Series]] = {}
+    # A line with members, and the kernel: other kernels may have other members at the same place.
+    by_name: dict[tuple[str, str], dict[str, pandas.Series]] = {}
     for _, row in moving.iterrows():
-        by_name.setdefault(row["name"], {})[row["side"]] = row
+        by_name.setdefault((row["name"], row["side"] if plan.kernels and row["members"] else ""), {})[row["side"]] = row
     most = sorted(by_name, key=lambda name: (-max(row["cost_ns"] / row["runs"] for row in by_name[name].values()), name))
 
     def numbers(row: Optional[pandas.Series]) -> list[str]:
@@ -631,20 +636,21 @@ def lines_grid(summary: Summary, case: Case) -> Optional[Grid]:
             return ["-"] * 3
         return [f"{row['cost_ns'] / row['runs'] / 1e3:.1f}", f"{row['share_percent']:.2f}", f"{row['moves'] / row['runs']:.0f}"]
 
-    other = [name for name in most if re.match("(memory|user) ", name)]
+    other = [name for name in most if re.match("(memory|user) ", name[0])]
     shown = {*[name for name in most if name not in other][:SHOWN_VARIABLES], *other[:SHOWN_MEMORY]}
     lines = []
     for name in filter(shown.__contains__, most):
         one = max(by_name[name].values(), key=lambda row: row["cost_ns"])
-        lines.append([titled(name, one["members"]), *(cell for label in plan.labels for cell in numbers(by_name[name].get(label))),
+        lines.append([titled(name[0], one["members"]), *(cell for label in plan.labels for cell in numbers(by_name[name].get(label))),
                       ", ".join(one["places"].split()[:2])])
     heads = [Head("line", left=True), *(head for label in plan.labels for head in (
-        Head(f"{label} us", "waits in a run"), Head(f"{label} %", "of the waits for memory"), Head(f"{label} moves", "in a run"))),
+        Head(f"{label} us", "waits of all CPUs in a run"), Head(f"{label} %", "of the waits for memory"), Head(f"{label} moves", "in a run"))),
         Head("code", "that waited most often", left=True)]
     of = f" in {case}" if len(plan.cases) > 1 else ""
     return Grid(f"lines of memory for which CPUs waited most{of}", heads, lines,
                 "Lines that other CPUs had or wanted; averages of the runs. [*]: the lines of all CPUs. memory (by FUNCTION): other memory of the "
-                "kernel, by the function that waited for it most often. lines.csv has all lines, this table has the first of both kinds")
+                "kernel, by the function that waited for it most often. user (by ...): memory of programs. -: none, or "
+                "less than 0.002 % of these waits. lines.csv has more of both kinds")
 
 
 def titled(name: str, members: str) -> str:

@@ -59,6 +59,7 @@ features=$debug/sched/features
 idle_search=$debug/sched/idle_search
 # On a simulated machine that counts for sections of time: marks them (sim/qemu/section.c).
 section=${STEAL_SECTION:-/opt/section}
+[ -n "${STEAL_SIM:-}" ] && [ -x "$section" ] || section=
 schedstats=$proc/sys/kernel/sched_schedstats
 
 say() { printf '%s: %s\n' "$prog" "$*" >&2; }
@@ -332,7 +333,7 @@ snapshot()
 # mark begin|end: a section, on a machine that has sections
 mark()
 {
-	[ -z "${STEAL_SIM:-}" ] || [ ! -x "$section" ] || "$section" "$1" || die "$section $1: failed"
+	[ -z "$section" ] || "$section" "$1" || die "$section $1: failed"
 }
 
 # sums DIR: cksum of its files but sum, by name; busybox has sha256sum instead
@@ -681,7 +682,7 @@ one()
 	now
 	command=
 	mark end
-	if [ -n "${STEAL_SIM:-}" ] && [ -x "$section" ]; then
+	if [ -n "$section" ]; then
 		sections=$((sections + 1))
 		echo "$sections" >"$new/section" || die "$new/section: cannot be written"
 	fi

@@ -241,7 +241,7 @@ def test_something_is_missing_on_a_host(lab):
     lab.hosts["beta"].set({"PATH": bare})
     stderr = lab.ab(*lab.sim(), rc=3)[1]
     assert len(stderr.splitlines()) == 1
-    assert "host beta: not installed: tar flock perl rsync setpriv taskset gcc make cpio gzip awk qemu-system-aarch64" in stderr
+    assert "host beta: not installed: tar flock perl rsync setpriv taskset gcc make cpio gzip awk python3 qemu-system-aarch64" in stderr
     stderr = lab.ab("--", "load", "1", "1", rc=3)[1]
     assert len(stderr.splitlines()) == 1 and "host beta: not installed: tar awk load" in stderr
     stderr = lab.ab("--load", "tbench-1", rc=3)[1]

@@ -71,11 +71,11 @@ def test_without_names():
 
 @pytest.mark.parametrize("old, new", [
     ("moves 40 ", "moves many "), ("section 1\n", ""), ("busy_ns 8000000", "busy_ns"), ("cpu 0 ffff800010000000", "cpu 0 here"),
-    ("rest user lines 8 moves 10", "rest user lines 8 moves")])
+    ("rest user lines 8 moves 10", "rest user lines 8 moves"), (" at ", " at x")])
 def test_bad_sections(old, new):
     text = SECTIONS.read_text()
     assert old in text
-    with pytest.raises(ablib.AbError, match=r"sections:\d+: not a line of a section: .*; run the simulated machine again"):
+    with pytest.raises(ablib.AbError, match=r"sections:\d+: not a line of a section: .*; delete the file and run again what made it"):
         section(text.replace(old, new))
 
 
@@ -113,7 +113,7 @@ def test_command(tmp_path):
     (["--kernel", "a", "--names", "b", SECTIONS], 2, "--kernel and --names exclude each other"),
     (["--kernel", "/nowhere/Image", SECTIONS], 1, "/nowhere/Image.names: cannot read it: No such file or directory; make it with sim/names IMAGE"),
     (["/dev/null"], 1, "/dev/null: no section in it; name a file of sim/machine --sections"),
-    ([NAMES], 1, "names:1: not a line of a section: names 1")])
+    ([NAMES], 1, "names:1: not a line of a section: 'names 1'")])
 def test_command_refuses(words, status, reason):
     stdout, stderr = call(TOP / "bench/lines", *words, rc=status)
     assert stdout == "" and len(stderr.splitlines()) == 1 and stderr.startswith("lines: error: ") and reason in stderr
@@ -183,7 +183,7 @@ def test_collector_marks_sections(tmp_path):
     m.environment |= {"STEAL_SIM": "machine"}
     m.collect([line.replace("command 1", "command 2") for line in pair], "load", "1000", "900")
     assert [m.run_file(run, "section") for run in ("2-on", "2-off")] == ["1", "2"]
-    # exactly around the command
+    # around the command
     marks = [line.split() for line in m.get("proc/marks").splitlines()]
     assert [mark[0] for mark in marks] == ["begin", "end"] * 2
     assert [[mark[1] for mark in marks[n:n + 2]] for n in (0, 2)] == \
@@ -252,6 +252,7 @@ def test_page(raw):
     fold.fold(raw.path)
     ablib.render(raw.path)
     page, text = (raw.path / "page.html").read_text(), (raw.path / "table.txt").read_text()
+    assert "Not modelled: misses that overlap" in " ".join(text.split()) and "instruction fetches" not in text
     assert "stalled %" in text and "memory (by" not in text and "runqueues" not in text
 
     def cells(name):
@@ -261,9 +262,9 @@ def test_page(raw):
     # both sides beside each other, in microseconds of a run
     assert cells("runqueues[*].cfs.h_nr_runnable, .cfs.h_nr_idle")[1:7] == ["380.0", "19.00", "60", "760.0", "38.00", "60"]
     assert cells("cfs_overload_cpus[LLC 0] header")[-1] == "try_steal+0x20"
-    # stalled, for others, moves; then L1, L2, LLC, core, other LLC, memory
+    # stalled, for others, moves, upgrades; then L1, L2, LLC, core, other LLC, memory
     row = next(line for line in page.splitlines() if ">95.000</td>" in line)
-    assert re.findall(r"<td[^>]*>(.*?)</td>", row) == ["off", "25.0", "50.0", "180", "95.000", "2.000", "1.000", "1.500", "0.300", "0.200"]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", row) == ["off", "25.0", "50.0", "180", "40", "95.000", "2.000", "1.000", "1.500", "0.300", "0.200"]
     assert "lines.csv" in page
 
 
