@@ -13,8 +13,8 @@ def test_simulated_machine(run, top, sim_kernel, tmp_path):
     assert len(rows) == 3 * 7 * 2
     for mask in ("sparsemask", "cpumask", "padded"):
         alone, many = rows[mask, "toggle", "1"], rows[mask, "toggle", "20"]
-        # a CPU alone has its line; among many, it gets it from another for each operation
-        assert int(alone["from_core"]) == 0 and 0.9 < int(many["from_core"]) / int(many["ops"]) < 1.1
+        # a CPU alone has its line; among many, it gets it from another for each operation, or the other thread of its core does
+        assert int(alone["from_core"]) == 0 and 0.5 < int(many["from_core"]) / int(many["ops"]) < 1.1
         assert float(many["main_ns"]) > 10 * float(alone["main_ns"])
         # nobody writes a mask that is empty
         assert float(rows[mask, "empty", "20"]["main_ns"]) < 50
