@@ -2,6 +2,7 @@
 """Simulated machines with caches, on a small machine: sim/fidelity's checks of them, and what the default preset leaves as it is.
 Errors in options and presets: tests/harness/test_machine.py."""
 
+import platform
 import re
 import subprocess
 
@@ -99,3 +100,16 @@ def test_lines(sim_kernel, tmp_path):
     text = sections.read_text()
     total = int(re.search(r"^lines_cost_ns (\d+)$", text, re.M)[1])
     assert 0.97 * total < sum(map(int, re.findall(r"^(?:line|rest) .* cost_ns (\d+) ", text, re.M))) <= total
+
+
+def test_more_than_64_cores(sim_kernel, tmp_path):
+    """The directory tells all cores apart: the first and the last ones of 80."""
+    clocks = tmp_path / "clocks"
+    compiler = "gcc" if platform.machine() == "aarch64" else "aarch64-linux-gnu-gcc"
+    subprocess.run([compiler, "-O2", "-march=armv8.1-a", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-o", clocks,
+                    TOP / "sim/guest/clocks.c"], check=True)
+    stdout, _ = call(MACHINE, "--kernel", sim_kernel, "--machine", "2x40x1", "--caches", "intel", "--add", clocks, "--", "sh", "-c",
+                     "sleep 1; clocks hand 0 39 5000; clocks hand 0 70 5000; clocks upgrade 16384 0 70; clocks upgrade 16384 66 70", timeout=400)
+    measured = [int(ps) for ps in re.findall(r"_ps (\d+)", stdout)]
+    # core_ns, other_node_ns, and four instructions with other_node_ns and with upgrade_ns
+    assert measured == [pytest.approx(ps, rel=0.05) for ps in (50000, 117000, 121000, 26000)]
