@@ -58,6 +58,10 @@ pinned() { [ ! -f "$top/base" ] || sed -n "s|^$1=||p" "$top/base"; }
 # names_in SERIES: print the names of the patches in a series file.
 names_in() { sed 's/[ \t]*#.*//; /^[ \t]*$/d' "$1"; }
 
+# The first line of series that begins with this ends the mechanism. The patches below it are the follow-ups.
+# shellcheck disable=SC2034  # used by the scripts that source this file
+follow_ups='# Follow-ups'
+
 # lock_tree TREE: wait until no other script works in TREE. The lock is on the directory itself, so that it
 # leaves no file. It ends with the script.
 lock_tree() {

@@ -341,11 +341,11 @@ def test_pinned_tarball_is_checked(empty):
 
 def test_regen_writes_the_series(repo):
     patches = repo.top / "patches"
-    assert sorted(os.listdir(patches)) == ["0000-cover-letter.patch", *NAMES, "extra"]
+    assert sorted(os.listdir(patches)) == [*NAMES, "cover-letter.txt", "extra"]
     series = (repo.top / "series").read_text().split("\n")
     assert series[1:] == ["# Task stealing for the fair scheduler, on Linux 7.3.4", *NAMES, ""]
     assert (patches / "extra/series").read_text().split("\n")[2:] == [TEST, ""]
-    cover = (patches / "0000-cover-letter.patch").read_text()
+    cover = (patches / "cover-letter.txt").read_text()
     assert "Subject: [PATCH 0/3] sched/fair: Count further\n" in cover
     assert "\nWhy and how.\n\nAnd what it costs.\n" in cover
     assert "From: A U Thor <author@example.com>\nDate: Tue, 3 Feb 2026 04:05:06 +0100\n" in cover
@@ -401,10 +401,88 @@ def test_regen_keeps_the_headings(repo):
     repo.run("regen")
     text = text.replace("0003", "0004").replace("0002", "0003").replace("a-mask.patch\n", "a-mask.patch\n0002-sched-A-new-one.patch\n")
     assert series.read_text() == text.format(4)
-    # a patch less
+    # one patch is left; a cover letter with the name of a patch is deleted
+    (repo.top / "patches/0000-cover-letter.patch").touch()
     repo.git(repo.tree, "reset", "-q", "--hard", "HEAD~3")
     repo.run("regen")
-    assert sorted(os.listdir(repo.top / "patches")) == ["0000-cover-letter.patch", NAMES[0]]
+    assert sorted(os.listdir(repo.top / "patches")) == [NAMES[0], "cover-letter.txt"]
+
+
+def regen_with(repo, *subjects):
+    """What regen writes to series for commits with these subjects. A heading is its line, a patch its subject."""
+    repo.without_patches()
+    for i, subject in enumerate(subjects):
+        repo.commit(repo.tree, subject, fair=lambda s, i=i: s.replace(f"line {4 * i + 1}\n", f"{subject}\n"))
+    repo.run("regen", "--extra", 0)
+    lines = (repo.top / "series").read_text().split("\n")
+    assert lines.pop() == "" and lines[0].startswith("# SPDX") and lines[1].startswith("# Task stealing")
+    names = [line for line in lines if line[:1] not in ("", "#")]
+    assert names == sorted(p.name for p in (repo.top / "patches").glob("*.patch"))
+    assert [name[:4] for name in names] == [f"{i + 1:04}" for i in range(len(subjects))]
+    return [line if line[:1] in ("", "#") else line[5:-len(".patch")] for line in lines[2:]]
+
+
+def test_regen_writes_the_heading_of_the_follow_ups(repo):
+    """Above the tenth patch, if there is one, and not in patches/extra/series."""
+    nine = list("abcdefghi")
+    heading = ["", "# Follow-ups: each has its own feature bit, and can be left out"]
+    assert regen_with(repo, *nine) == nine
+    assert regen_with(repo, *nine, "x", "y", "z") == [*nine, *heading, "x", "y", "z"]
+    (repo.top / "series").unlink()
+    assert regen_with(repo, *nine, "x", "y") == [*nine, *heading, "x", "y"]
+    repo.run("regen", "--extra", 1)
+    text = (repo.top / "series").read_text()
+    # a tree whose extra patches are more than nine
+    repo.run("regen", "--extra", 10)
+    assert "Follow-ups" not in (repo.top / "patches/extra/series").read_text()
+    assert text.endswith("\n".join([*heading, "0010-x.patch", ""])), text
+
+
+def test_regen_keeps_the_heading_of_the_follow_ups(repo):
+    nine, heading = list("abcdefghi"), ["", "# Follow-ups, mine", "#", "# Follow-ups of theirs"]
+    regen_with(repo, *nine, "x", "y")
+    replace(repo.top / "series", "# Follow-ups: each has its own feature bit, and can be left out", "\n".join(heading[1:]))
+    for first, second in [(nine, "xy"), (nine, "xyz"),
+                          # renamed: the first follow-up, all of them, the last one above the heading
+                          (nine, "Xyz"), (nine, "uvw"), ([*nine[:8], "I"], "uvw"),
+                          # a new one beside the heading, a removed one, all of them renamed and one more
+                          ([*nine[:8], "I"], "tuvw"), ([*nine[:8], "I"], "vw"), (nine, "xyz"),
+                          # one less, and one more, above the heading
+                          (nine[1:], "xyz"), ([*nine[:4], "e1", *nine[4:]], "xyz"), (nine, "xyz"),
+                          # in another order; a new one beside the heading
+                          ([*reversed(nine)], "zyx"), ([*reversed(nine)], "wzyx"), (nine, "wxyz"),
+                          # none, and one again
+                          (nine, ""), (nine, "x")]:
+        assert regen_with(repo, *first, *second) == [*first, *heading, *second]
+    # with a heading of its own, which follows its patch
+    regen_with(repo, *nine, *"xyz")
+    replace(repo.top / "series", "0010-x", "\n# X\n0010-x")
+    assert regen_with(repo, *nine, *"wxyz") == [*nine, *heading, "w", "", "# X", "x", "y", "z"]
+
+
+def test_more_than_nine_patches(repo):
+    """git am with the glob of the README, quilt and apply give the same. The cover letter is a mail, and not in their way."""
+    regen_with(repo, *"abcdefghijkl")
+    want = repo.git(repo.tree, "rev-parse", "HEAD^{tree}")
+    shutil.rmtree(repo.tree)
+    repo.base_tree()
+    repo.run("apply")
+    assert repo.git(repo.tree, "rev-parse", "HEAD^{tree}") == want
+    repo.run("apply", "--upto", 11)
+    assert repo.git(repo.tree, "log", "-1", "--format=%s") == "k"
+    repo.run("apply", "--upto", 0)
+    repo.shell(repo.tree, 'git am -q "$TOP"/patches/00*.patch')
+    assert repo.git(repo.tree, "rev-parse", "HEAD^{tree}") == want
+    assert "has 12 of 12 patches already" in repo.run("apply").stderr
+    repo.run("apply", "--upto", 0)
+    repo.shell(repo.tree, 'QUILT_PATCHES="$TOP/patches" QUILT_SERIES="$TOP/series" quilt --quiltrc - push -q -a --fuzz=0; '
+                          'rm -r .pc; git add -A')
+    assert repo.git(repo.tree, "write-tree") == want
+    with (repo.top / "patches/cover-letter.txt").open() as cover:
+        said = subprocess.run(["git", "mailinfo", repo.tmp / "message", repo.tmp / "change"], stdin=cover, check=True, text=True,
+                              stdout=subprocess.PIPE, cwd=repo.tmp, env=repo.env).stdout
+    assert "Author: A U Thor\n" in said and "Subject: sched/fair: Count further\n" in said
+    assert (repo.tmp / "message").read_text().startswith("Why and how.\n")
 
 
 @pytest.mark.parametrize("message, commands", [
@@ -498,6 +576,51 @@ def test_upto_in_a_tree_of_the_users(repo):
     assert "already" in repo.run("apply", "--tree", mine).stderr
     assert "reset --keep HEAD~2" in repo.run("apply", "--tree", mine, "--upto", "1", rc=1).stderr
     assert repo.state(mine) == before
+
+
+def test_nine(repo):
+    """Without the follow-ups: in the cache, in a user's tree and in one of scripts/worktree."""
+    replace(repo.top / "series", NAMES[2], f"\n# Follow-ups, to be left out\n{NAMES[2]}\n# Follow-ups\n")
+    repo.run("apply", "--upto", 0)
+    repo.run("apply")
+    whole = repo.git(repo.tree, "rev-parse", "HEAD")
+    assert "now has 2 of 3 patches" in repo.run("apply", "--nine").stderr
+    assert repo.git(repo.tree, "rev-parse", "HEAD") == repo.git(repo.tree, "rev-parse", f"{whole}~1")
+    assert "has 2 of 3 patches already" in repo.run("apply", "--nine").stderr
+    repo.run("apply")
+    assert repo.git(repo.tree, "rev-parse", "HEAD") == whole
+
+    mine = repo.own_tree()
+    repo.run("apply", "--tree", mine, "--nine")
+    assert repo.git(mine, "log", "-1", "--format=%s").startswith("sched/fair: Fill the mask")
+    repo.run("apply", "--tree", mine)
+    assert repo.git(mine, "rev-list", "--count", "HEAD") == "5"
+    before = repo.state(mine)
+    assert "has the first 3 patches already; to go back to 2: " in (said := repo.run("apply", "--tree", mine, "--nine", rc=1).stderr)
+    assert f"git -C {mine} reset --keep HEAD~1\n" in said
+    for option in ["--extra"], ["--upto", 2]:
+        said = repo.run("apply", "--tree", mine, "--nine", *option, rc=2).stderr
+        assert f"--nine and {option[0]} exclude each other: " in said and said.count("\n") == 1
+    assert repo.state(mine) == before
+
+    path = repo.run("worktree", "nine", "--nine").stdout.strip()
+    assert repo.git(path, "rev-list", "--count", "v7.3.4..") == "2"
+    repo.run("apply", "--tree", path, "--ours")
+    assert repo.git(path, "rev-parse", "HEAD") == whole
+    repo.run("apply", "--tree", path, "--ours", "--nine")
+    assert repo.git(path, "rev-list", "--count", "v7.3.4..") == "2"
+
+
+@pytest.mark.parametrize("heading", ["\n", "# The follow-ups\n", "#\n## Follow-ups\n"])
+def test_nine_needs_the_heading(repo, heading):
+    replace(repo.top / "series", NAMES[2], heading + NAMES[2])
+    before = repo.state(repo.tree)
+    said = repo.run("apply", "--nine", rc=1).stderr
+    assert f"{repo.top}/series: " in said and "'# Follow-ups'" in said and said.count("\n") == 1
+    # nothing above it
+    replace(repo.top / "series", NAMES[0], f"# Follow-ups\n{NAMES[0]}")
+    assert said == repo.run("apply", "--nine", rc=1).stderr
+    assert repo.state(repo.tree) == before
 
 
 def test_other_commits_in_the_cache_are_kept(repo):
@@ -598,8 +721,8 @@ def test_worktree(repo):
 # the real kernel
 
 
-def test_the_series_applies_and_regenerates(tmp_path):
-    """scripts/regen changes nothing on the tree of scripts/apply; quilt applies the nine patches, and gives the same files."""
+def test_the_series_applies_and_regenerates(tmp_path, series, extras):
+    """scripts/regen changes nothing on the tree of scripts/apply; quilt gives the same files."""
     def run(*command, **options):
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout.strip()
 
@@ -633,9 +756,10 @@ def test_the_series_applies_and_regenerates(tmp_path):
         (plain / name).symlink_to(TOP / name)
     run("quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0", cwd=plain,
         env={**os.environ, "QUILT_PATCHES": "patches", "QUILT_SERIES": "series"})
-    assert len((plain / ".pc/applied-patches").read_text().split()) == 9
-    names = run(*git, "diff", "--name-only", tag, "HEAD~4").split("\n")
+    assert len((plain / ".pc/applied-patches").read_text().split()) == len(series)
+    last = f"HEAD~{len(extras)}"
+    names = run(*git, "diff", "--name-only", tag, last).split("\n")
     assert len(names) > 1
     for name in names:
-        assert (plain / name).read_text() == subprocess.run([*git, "cat-file", "blob", f"HEAD~4:{name}"], check=True,
+        assert (plain / name).read_text() == subprocess.run([*git, "cat-file", "blob", f"{last}:{name}"], check=True,
                                                             stdout=subprocess.PIPE, text=True).stdout

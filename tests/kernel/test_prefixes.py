@@ -6,6 +6,10 @@ import subprocess
 
 import pytest
 
+from conftest import TOP, named
+
+WHOLE = len(named(TOP / "series"))
+
 
 def boot_behaves(top, arch, kernel, nodes=2):
     """The command that runs tests/guest/behaves.sh on this kernel."""
@@ -27,13 +31,15 @@ def behaves(run, top, arch, count):
 
 
 # Where struct rq changes, most of the kernel is compiled again: the size of its parts is in linux/sched.h.
-@pytest.mark.parametrize("count", [*[pytest.param(count, marks=pytest.mark.full) for count in range(9)], 9])
+# The default tier boots the nine patches and the whole series.
+@pytest.mark.parametrize("count", [pytest.param(count, marks=[] if count in (9, WHOLE) else pytest.mark.full)
+                                   for count in range(WHOLE + 1)])
 def test_prefix_works(run, top, count):
     behaves(run, top, "x86_64", count)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("count", range(10))
+@pytest.mark.parametrize("count", range(WHOLE + 1))
 @pytest.mark.parametrize("arch", ["arm64", "i386"])
 def test_prefix_works_on(run, top, arch, count):
     behaves(run, top, arch, count)
