@@ -6,8 +6,8 @@
  *	clocks spin TASKS CPUS INSTRUCTIONS	each task executes so many; task i on CPU i % CPUS.
  *						Prints ns from the first start to the last end.
  *	clocks sleep NS COUNT			sleeps NS, COUNT times, each until a time set before.
- *						Prints ns: least, mean and greatest lateness, and of
- *						the whole.
+ *						COUNT is 1000 at most. Prints ns: least, median, mean and
+ *						greatest lateness, and that of the whole.
  *	clocks lock TASKS CPUS COUNT		each task takes one spinlock COUNT times, for 100
  *						instructions. Prints ns from first start to last end.
  *
@@ -39,6 +39,7 @@ enum {
 #define CLOCK_MONOTONIC		1
 #define TIMER_ABSTIME		1
 #define MAX_TASKS		1024
+#define MAX_SLEEPS		1000
 
 struct timespec {
 	int64_t sec;
@@ -350,9 +351,12 @@ static int same(const char *a, const char *b)
 
 static void sleeps(int64_t ns, int64_t count)
 {
-	int64_t least = INT64_MAX, greatest = 0, sum = 0, begin, whole, late, i;
+	static int64_t lateness[MAX_SLEEPS];	/* in ascending order */
+	int64_t sum = 0, begin, whole, late, i, j;
 	struct timespec t;
 
+	if (count < 1 || count > MAX_SLEEPS)
+		leave(2);
 	pin(0);
 	/* not 50 us, which is for sleeps of no importance */
 	call(NR_prctl, PR_SET_TIMERSLACK, 1, 0, 0, 0, 0);
@@ -366,15 +370,15 @@ static void sleeps(int64_t ns, int64_t count)
 			leave(8);
 		late = now() - begin - i * ns;
 		sum += late;
-		if (late < least)
-			least = late;
-		if (late > greatest)
-			greatest = late;
+		for (j = i - 1; j > 0 && lateness[j - 1] > late; j--)
+			lateness[j] = lateness[j - 1];
+		lateness[j] = late;
 	}
 	whole = now() - begin - count * ns;
-	put_number("least_ns", least);
+	put_number("least_ns", lateness[0]);
+	put_number("median_ns", lateness[count / 2]);
 	put_number("mean_ns", sum / count);
-	put_number("greatest_ns", greatest);
+	put_number("greatest_ns", lateness[count - 1]);
 	put_number("whole_ns", whole);
 }
 
