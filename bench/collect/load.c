@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Usage: load wake [--workers N] [--messengers N] [--requests N] [--work LOOPS] [--pause US] [--seed N]
+ * Usage: load wake [--workers N] [--messengers N] [--requests N] [--work LOOPS] [--pause US | --busy PERCENT] [--seed N]
  *        load fork [--tasks N] [--rounds N] [--work LOOPS] [--vary PERCENT] [--threads | --barrier] [--seed N]
  *        load nice [--levels N,...] [--tasks N] [--sleepers N] [--work LOOPS] [--total LOOPS] [--seed N]
  *
@@ -17,6 +17,9 @@
  *	--requests N	of all workers together (100 a worker)
  *	--work LOOPS	of a request (50000)
  *	--pause US	a random time up to twice this between a worker's requests (50)
+ *	--busy PERCENT	no pause; each worker's requests are due at random times that do not depend on the answers, so often
+ *			that their work takes PERCENT of the CPUs' time. A request's latency counts from when it is due.
+ *			With --pause a better scheduler gets more requests; with --busy all get the same (0: not)
  *
  * fork: forks and joins. In each round tasks are forked, compute about the same, and end; prints the time
  * of all rounds.
@@ -59,6 +62,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -127,6 +131,13 @@ static void pause_us(uint64_t us)
 		nanosleep(&t, NULL);
 }
 
+static void wait_until(uint64_t ns)
+{
+	struct timespec t = { ns / 1000000000, ns % 1000000000 };
+
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+}
+
 static void futex_wait(_Atomic int *word, int value)
 {
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -159,9 +170,13 @@ static void metric(const char *name, const char *unit, const char *better, doubl
 
 /* Options: all are numbers but the levels. */
 static struct {
-	uint64_t workers, messengers, requests, work, pause, tasks, rounds, vary, sleepers, total, seed;
+	uint64_t workers, messengers, requests, work, pause, busy, tasks, rounds, vary, sleepers, total, seed;
 	int threads, barrier, levels, level[MAX_LEVELS];
 } o;
+
+/* The CPUs that this process may use. */
+static int cpu[CPU_SETSIZE], cpus;
+static cpu_set_t allowed;
 
 static pthread_barrier_t begin;
 
@@ -171,7 +186,7 @@ struct worker {
 	struct messenger *messenger;
 	struct worker *next;
 	_Atomic int woken;
-	uint64_t number, at;
+	uint64_t number, due, at;
 };
 
 struct messenger {
@@ -181,6 +196,8 @@ struct messenger {
 };
 
 static _Atomic uint64_t requests;
+/* mean time between a worker's requests with --busy */
+static uint64_t gap_ns;
 static uint64_t *wake_ns, *request_ns, *done_at;
 
 static void ask(struct messenger *m)
@@ -195,12 +212,18 @@ static void *worker(void *argument)
 	struct messenger *m = w->messenger;
 	uint64_t n, ran;
 
+	/* not 50 us, which is for sleeps of no importance */
+	if (o.busy)
+		prctl(PR_SET_TIMERSLACK, 1);
 	pthread_barrier_wait(&begin);
+	w->due = now_ns();
 	for (;;) {
 		n = atomic_fetch_add(&requests, 1);
 		if (n >= o.requests)
 			break;
-		if (o.pause)
+		if (o.busy)
+			wait_until(w->due += random_of(o.seed, w->number, n) % (2 * gap_ns + 1));
+		else if (o.pause)
 			pause_us(random_of(o.seed, w->number, n) % (2 * o.pause + 1));
 		atomic_store(&w->woken, 0);
 		w->next = atomic_load(&m->ready);
@@ -216,7 +239,7 @@ static void *worker(void *argument)
 		work(o.work);
 		done_at[n] = now_ns();
 		wake_ns[n] = ran - w->at;
-		request_ns[n] = done_at[n] - w->at;
+		request_ns[n] = done_at[n] - (o.busy ? w->due : w->at);
 	}
 	atomic_fetch_sub(&m->alive, 1);
 	ask(m);
@@ -266,6 +289,20 @@ static void percentiles(const char *what, uint64_t *ns, uint64_t n)
 	}
 }
 
+/* The time that work() takes on a CPU of its own. */
+static uint64_t work_ns(uint64_t loops)
+{
+	uint64_t began, least = UINT64_MAX;
+
+	for (int i = 0; i < 20; i++) {
+		began = now_ns();
+		work(loops);
+		if (now_ns() - began < least)
+			least = now_ns() - began;
+	}
+	return least;
+}
+
 static void wake(void)
 {
 	struct messenger *messengers;
@@ -277,6 +314,8 @@ static void wake(void)
 		o.messengers = o.workers;
 	if (o.requests < 10)
 		end(2, "at least 10 requests are needed");
+	if (o.busy)
+		gap_ns = work_ns(o.work) * o.workers * 100 / (o.busy * cpus);
 	messengers = allocate(o.messengers, sizeof(*messengers));
 	workers = allocate(o.workers, sizeof(*workers));
 	threads = allocate(o.messengers + o.workers, sizeof(*threads));
@@ -407,8 +446,6 @@ static _Atomic uint64_t loops_done;
 /* WARM after the first tenth, then OVER. */
 enum { COLD, WARM, OVER };
 static _Atomic int phase;
-static int cpu[CPU_SETSIZE], cpus;
-static cpu_set_t allowed;
 
 static void did(uint64_t loops)
 {
@@ -554,6 +591,7 @@ int main(int argc, char **argv)
 	} numbers[] = {
 		{ "--workers", "wake", &o.workers, 1 }, { "--messengers", "wake", &o.messengers, 1 },
 		{ "--requests", "wake", &o.requests, 10 }, { "--pause", "wake", &o.pause, 0 },
+		{ "--busy", "wake", &o.busy, 0 },
 		{ "--rounds", "fork", &o.rounds, 1 }, { "--vary", "fork", &o.vary, 0 },
 		{ "--tasks", "fork nice", &o.tasks, 1 }, { "--sleepers", "nice", &o.sleepers, 0 },
 		{ "--total", "nice", &o.total, 1 }, { "--work", "wake fork nice", &o.work, 1 },

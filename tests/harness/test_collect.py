@@ -306,7 +306,7 @@ def test_list(each_shell):
     m = each_shell
     m.install("hackbench", "perf")
     blocks = listed(m)
-    assert set(blocks) == {path.name for path in LOADS.iterdir()} and len(blocks) == 15
+    assert set(blocks) == {path.name for path in LOADS.iterdir()} and len(blocks) == 16
     for name, block in blocks.items():
         assert block["about"][0] and block["needs"][0].count(" ") == 1 and block["amount"][0] in ("loops", "scale")
         assert ("levels" in block) == ("level_name" in block) == (name != "pipe")
@@ -332,6 +332,7 @@ METRICS = {
     "barrier": {"run_time": 0.25},
     "nice": {"share_nice0": 70.5, "share_nice5": 20, "share_nice10": 9.5, "share_sleepers": 8, "run_time": 2},
 }
+METRICS["paced"] = METRICS["latency"]
 # On 4 CPUs, with --loops 50 and --scale 2.
 CALLS = """
 hackbench-2              hackbench -g 2 -l 50
@@ -343,6 +344,7 @@ hogs-1x                  perf bench sched pipe -l 200
 messaging-2x             perf bench sched messaging -g 1 -l 4000
 messaging-81             perf bench sched messaging -g 3 -l 4000
 latency-0.5x             load wake --workers 2 --requests 3200 --seed 7
+paced-80                 load wake --busy 80 --workers 16 --requests 3200 --seed 7
 threads-2x               sysbench threads --threads=8 --thread-locks=8 --thread-yields=100 --time=0 --events=2000 run
 mutex-1x                 sysbench mutex --threads=4 --mutex-num=64 --mutex-loops=1000 --mutex-locks=50000 run
 switch-0.5x              stress-ng --switch 1 --switch-ops 40000 --metrics-brief
@@ -579,6 +581,12 @@ def test_wake_up_is_without_the_work(load):
     # Work that takes longer than a task waits on a busy machine.
     metrics = load("wake", "--workers", 1, "--requests", 20, "--work", 20000000)
     assert metrics["wake_p50"][2] < metrics["request_p50"][2] / 2
+
+
+def test_busy_sets_the_rate(load):
+    """The rate does not depend on the answers but for a machine that can't give them in time."""
+    slow, fast = (load("wake", "--workers", 8, "--requests", 400, "--work", 200000, "--busy", percent)["rate"][2] for percent in (2, 6))
+    assert 2 < fast / slow < 4, (slow, fast)
 
 
 @pytest.mark.parametrize("how", [[], ["--threads"], ["--barrier"]])
