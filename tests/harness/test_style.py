@@ -167,3 +167,19 @@ def test_nine_patches_and_follow_ups(run, series):
     assert len(re.findall(r"^[0-9]{4}-", above, re.M)) == 9
     assert [int(p.name[:4]) for p in series] == list(range(1, len(series) + 1))
     assert sorted((TOP / "patches").glob("00*.patch")) == series
+
+
+def test_messages_are_short(series, extras):
+    """Words: of the text of the cover letter, and of each message from the first line below the header to the tags."""
+    words = {"cover letter": (len((TOP / "Documentation/cover-letter.txt").read_text().split()), 900)}
+    for patch in series + extras:
+        message = patch.read_text().split("\n\n", 1)[1].split("\n---\n")[0]
+        words[patch.name] = len(message.split()), 350 if patch == series[7] else 250
+    too_long = [f"{what}: {count} words, limit {limit}" for what, (count, limit) in words.items() if count >= limit]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_the_nine_are_small(series):
+    """Fewer added lines than the 694 of the version of 2026 that the cover letter names."""
+    added = sum(len(re.findall(r"^\+(?!\+\+ [ab/])", patch.read_text().split("\n---\n", 1)[1], re.M)) for patch in series[:9])
+    assert 0 < added < 694
