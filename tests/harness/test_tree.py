@@ -425,7 +425,7 @@ def regen_with(repo, *subjects):
 def test_regen_writes_the_heading_of_the_follow_ups(repo):
     """Above the tenth patch, if there is one, and not in patches/extra/series."""
     nine = list("abcdefghi")
-    heading = ["", "# Follow-ups: each has its own feature bit, and can be left out"]
+    heading = ["", "# Follow-ups: each that changes a policy has its own feature bit"]
     assert regen_with(repo, *nine) == nine
     assert regen_with(repo, *nine, "x", "y", "z") == [*nine, *heading, "x", "y", "z"]
     (repo.top / "series").unlink()
@@ -441,7 +441,7 @@ def test_regen_writes_the_heading_of_the_follow_ups(repo):
 def test_regen_keeps_the_heading_of_the_follow_ups(repo):
     nine, heading = list("abcdefghi"), ["", "# Follow-ups, mine", "#", "# Follow-ups of theirs"]
     regen_with(repo, *nine, "x", "y")
-    replace(repo.top / "series", "# Follow-ups: each has its own feature bit, and can be left out", "\n".join(heading[1:]))
+    replace(repo.top / "series", "# Follow-ups: each that changes a policy has its own feature bit", "\n".join(heading[1:]))
     for first, second in [(nine, "xy"), (nine, "xyz"),
                           # renamed: the first follow-up, all of them, the last one above the heading
                           (nine, "Xyz"), (nine, "uvw"), ([*nine[:8], "I"], "uvw"),
