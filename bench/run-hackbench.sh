@@ -6,21 +6,22 @@
 #        run-hackbench.sh --machine SxCxT | --kernel A[,B] [--published] [OPTION...]
 #        run-hackbench.sh --table DIR
 #
-# Runs hackbench with task stealing off and on, and compares the two. bench/ab does the work; bench/ab --help explains the
-# files in DIR and the exit status, Documentation/usage.rst the table.
+# Runs hackbench without and with the features of this series, and compares the two. bench/ab does the work; bench/ab
+# --help explains the files in DIR and the exit status, Documentation/usage.rst the table.
 #
 # It runs hackbench on this machine if you are root and the kernel has the scheduler features that are compared. Otherwise,
 # or with --machine or --kernel, it simulates a machine.
 #
-# Without Python it only collects, and bench/ab makes the table elsewhere. To measure a machine in this way, copy this file
-# and the directory collect, which is beside it, to one directory there. This needs root, hackbench from rt-tests, and a POSIX
-# sh and awk.
+# Without Python it only collects, and bench/ab makes the table elsewhere. To measure a machine in this way, copy this file,
+# and the file features and the directory collect, which are beside it, to one directory there. This needs root, hackbench
+# from rt-tests, and a POSIX sh and awk.
 #
 #   --groups "G..."   numbers of groups, 40 tasks each (1 2 3 4 8)
 #   --loops N         messages from each sender to each receiver (100000; simulated: 200)
 #   --runs N          pairs of runs, one of each side, for each number of groups (10)
-#   --features A,B... what to compare. Each is a side: [LABEL=]FEATURE[+FEATURE...], with scheduler features as in
-#                     sched/features. All sides are compared with the first (off=NO_STEAL,on=STEAL)
+#   --features A,B... what to compare. Each is a side: [LABEL=]WORD[+WORD...]. A WORD is off, nine or all (of the series, no
+#                     feature, those of the nine patches, or all), or a scheduler feature as in sched/features; see bench/ab
+#                     --help. All sides are compared with the first (off,all)
 #   --pipe            send messages through pipes, not sockets (hackbench -p)
 #   --threads         use threads, not processes (hackbench -T)
 #   --trace           after these runs, run each side once more for each number of groups, with a trace of the scheduler.
@@ -39,7 +40,8 @@
 # On this machine, the scheduler features, kernel.sched_schedstats and, with --trace, trace events change during the runs.
 # debugfs and tracefs are mounted if they are not. All of this is restored at the end, and after an interruption.
 #
-# Exit status: of bench/ab. Without Python: 0; 1 error, or a run failed; 2 usage error; 3 the machine lacks something.
+# Exit status: of bench/ab. Without Python: 0; 1 error, or a run failed; 2 usage error, or the kernel lacks a feature; 3 the
+# machine lacks something else.
 
 LC_ALL=C
 export LC_ALL
@@ -55,6 +57,8 @@ say() { printf '%s: %s\n' "$prog" "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 wrong() { say "error: $*; see --help"; exit 2; }
 cannot() { say "error: $*"; exit 3; }
+# stop STATUS TEXT...
+stop() { say "error: $(shift; echo "$*")"; exit "$1"; }
 
 # positive OPTION VALUE
 positive()
@@ -65,7 +69,7 @@ positive()
 }
 
 # The options become those of bench/ab: each is taken from the front and, translated, put at the end.
-groups='' loops=100000 runs=10 features=off=NO_STEAL,on=STEAL pipe='' threads='' trace='' trace_loops='' timeout='' out='' here=''
+groups='' loops=100000 runs=10 features=off,all pipe='' threads='' trace='' trace_loops='' timeout='' out='' here=''
 table='' machine='' kernel='' published='' sim_only='' words=$# left=$#
 while [ "$left" -gt 0 ]; do
 	option=$1 value=
@@ -124,23 +128,95 @@ for g in $groups; do
 	*) cases=$cases${cases:+,}$load-$g ;;
 	esac
 done
-sides='' named=''
-for s in $(echo "$features" | tr , ' '); do
-	label=${s%%=*} set=${s#*=}
-	case $label in
-	''|*[!A-Za-z0-9_.+-]*) wrong "not a side: $s (--features)" ;;
-	esac
-	case +$set+ in
-	*++*|*[!A-Za-z0-9_+]*) wrong "not a side: $s (--features)" ;;
-	esac
-	case " $sides" in
-	*" $label="*) wrong "two sides are called $label (--features)" ;;
-	esac
-	sides="$sides$label=$set " named="$named $(echo "$set" | tr + ' ')"
-done
-[ "${sides#* ?}" != "$sides" ] || wrong 'fewer than two sides (--features)'
+bits=$dir/features
+[ -r "$bits" ] || die "$bits: no such file; copy it beside $0"
+# By side the features, as bench/ablib/features.py has them; then a line of the features that the kernel must have.
+sides=$(echo "$features" | tr , '\n' | awk -v file="$bits" '
+	function bad(text) {
+		failed = 1
+		print text " (--features)"
+		exit 1
+	}
+	BEGIN {
+		while ((getline line <file) > 0)
+			if (line !~ /^#/ && split(line, field) > 1) {
+				bit[++bits] = field[1]
+				nine[field[1]] = field[2] == "nine"
+			}
+		close(file)
+	}
+	{
+		label = what = $0
+		sub(/=.*/, "", label)
+		sub(/^[^=]*=/, "", what)
+		if (label !~ /^[A-Za-z0-9_][A-Za-z0-9_.+-]*$/ || what !~ /^([A-Z0-9_]+|off|nine|all)([+]([A-Z0-9_]+|off|nine|all))*$/)
+			bad("not a side: " $0)
+		if (label in seen)
+			bad("two sides are called " label)
+		seen[label]
+		split("", on)
+		split("", other)
+		others = ours = 0
+		n = split(what, word, "+")
+		for (i = 1; i <= n; i++) {
+			name = word[i]
+			sub(/^NO_/, "", name)
+			if (word[i] ~ /^[a-z]/) {
+				for (b = 1; b <= bits; b++)
+					on[bit[b]] = word[i] == "all" || word[i] == "nine" && nine[bit[b]]
+				ours = 1
+			} else if (name in nine) {
+				on[name] = name == word[i]
+				ours = 1
+			} else {
+				if (!(name in other))
+					order[++others] = name
+				other[name] = word[i]
+				need[name]
+			}
+		}
+		text = ""
+		for (b = 1; b <= bits && ours; b++) {
+			text = text "+" (on[bit[b]] ? "" : "NO_") bit[b]
+			if (on[bit[b]])
+				need[bit[b]]
+		}
+		for (i = 1; i <= others; i++)
+			text = text "+" other[order[i]]
+		made = made label "=" substr(text, 2) " "
+		sides++
+	}
+	END {
+		if (failed)
+			exit 1
+		if (sides < 2)
+			bad("fewer than two sides")
+		print made
+		for (b = 1; b <= bits; b++)
+			if (bit[b] in need)
+				printf "%s ", bit[b]
+		for (name in need)
+			if (!(name in nine))
+				printf "%s ", name
+		print ""
+	}') || wrong "$sides"
+needed=$(echo "$sides" | sed -n 2p)
+sides=$(echo "$sides" | sed -n 1p)
 
-# lacks: why the features of the sides cannot be switched on this machine; nothing if they can
+# without FEATURES: those that are not in $line
+without()
+{
+	missing=
+	for f in $1; do
+		case " $line " in
+		*" $f "*|*" NO_$f "*) ;;
+		*) missing="$missing${missing:+, }$f" ;;
+		esac
+	done
+	echo "$missing"
+}
+
+# lacks: why the features of the sides cannot be switched on this machine; nothing if they can. Fails if only a feature is missing.
 lacks()
 {
 	[ -d "$debug" ] || { echo "$debug: no such directory, so this kernel has no scheduler features to switch"; return; }
@@ -152,20 +228,24 @@ lacks()
 	line=$(cat "$debug/sched/features" 2>/dev/null)
 	[ -z "$mounted" ] || umount "$debug"
 	[ -n "$line" ] || { echo "$debug/sched/features: no such file, so this kernel has no scheduler features to switch"; return; }
-	for f in $named; do
-		case " $line " in
-		*" ${f#NO_} "*|*" NO_${f#NO_} "*) ;;
-		*) echo "$debug/sched/features: kernel $(uname -r) has no ${f#NO_}"; return ;;
-		esac
-	done
+	lacking=$(without "$needed")
+	[ -n "$lacking" ] || return 0
+	echo "$debug/sched/features: kernel $(uname -r) has no $lacking"
+	nine=$(awk '$2 == "nine" { print $1 }' "$bits")
+	[ -n "$(without "$nine")" ] || ! awk -v lacking=", $lacking," 'index(lacking, ", " $1 ",") { found = 1 } END { exit !found }' "$bits" ||
+		echo '(it has the nine patches, but not all follow-ups: --features off,nine compares those)'
+	return 1
 }
 
 why="${machine:+--machine $machine }${kernel:+--kernel $kernel }"
 why=${why:+${why}given}
-why=${why:-$(lacks)}
+status=3
+[ -n "$why" ] || why=$(lacks) || status=2
+why=$(echo "$why" | tr '\n' ' ')
+why=${why% }
 if [ -n "$why" ]; then
-	[ -z "$here" ] || cannot "$why"
-	[ -x "$dir/ab" ] || cannot "$why; run this on a kernel with the patches, or in a checkout, which simulates a machine"
+	[ -z "$here" ] || stop "$status" "$why; run this on a kernel with all patches"
+	[ -x "$dir/ab" ] || stop "$status" "$why; run this on a kernel with all patches, or in a checkout, which simulates a machine"
 	say "$why; running on a simulated machine (--here prevents this)"
 	[ -z "$published" ] || [ "$trace_loops" != 0 ] || wrong '--published has traces; --trace-loops cannot be 0'
 	[ "$trace_loops" = 0 ] && trace='' || trace=1
@@ -210,6 +290,7 @@ seed=${seed:-$(date +%s)}
 	echo "$cases" | tr , '\n' | sed 's/^/case /'
 	echo "kernel $(uname -r) $(uname -v)"
 	echo "sides $(echo "${sides% }" | tr ' ' ,)"
+	echo "bits $(awk '!/^#/ && NF { printf "%s%s", comma, $1; comma = "," }' "$bits")"
 	sh "$collect" --list "$load" | sed -n "s/^parse /metric:$load /p; s/^level_name /level_name:$load /p; s/^about /about:$load /p"
 	echo "loops $loops"
 	[ -z "$trace" ] || echo "trace_loops ${trace_loops:-100}"

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Optional
 
-from . import fold, hosts, loads, table
+from . import features, fold, hosts, loads, table
 from .plan import AbError, Case, Metric, read_plan
 
 TOP = Path(__file__).resolve().parents[2]
@@ -121,7 +121,8 @@ class Directory:
         """Deletes what this call has made, as there is no run in it."""
         if self.fresh:
             shutil.rmtree(self.raw, ignore_errors=True)
-            (self.path / "plan").unlink(missing_ok=True)
+            for path in (self.path / "plan", *self.path.glob("names*")):
+                path.unlink(missing_ok=True)
         if self.made:
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -129,10 +130,11 @@ class Directory:
 def collector(options) -> dict[str, tuple[bytes, bool]]:
     """What is copied to a machine under test, for hosts.tar_of; the plan has its hash."""
     names = ["collect.sh", "llc.awk"]
+    files = {"features": hosts.file_of(features.FILE)}
     if not options.command:
         names += ["load.c"] * any(options.loads[case.load].program == "load" for case in options.cases)
         names += sorted(f"loads/{path.name}" for path in (loads.COLLECT / "loads").iterdir())
-    return {name: hosts.file_of(loads.COLLECT / name) for name in names}
+    return files | {name: hosts.file_of(loads.COLLECT / name) for name in names}
 
 
 class Job:

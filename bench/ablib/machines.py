@@ -131,6 +131,10 @@ def measure_simulated(job: Job) -> None:
     try:
         (on_hosts if options.hosts else on_this_host)(job, units, todo, progress, done)
         progress.end(done())
+    except Stop as stop:
+        if stop.status == 2 and not any(archive.exists() for archive in archives.values()):
+            directory.discard()
+        raise
     finally:
         progress.clear()
     failed = sum(not archives[unit.name].exists() for unit in todo)
@@ -243,7 +247,7 @@ def on_hosts(job: Job, units: list[Unit], todo: list[Unit], progress: Progress, 
 
     def messages() -> list[str]:
         """What the units that failed have said."""
-        return [line.partition("; all of it")[0] for name, status in ended.items() if status
+        return [line.partition("; the whole output")[0] for name, status in ended.items() if status
                 for line in (raw / f"{name}.tar.log").read_text().splitlines()]
 
     alive = options.hosts
@@ -275,8 +279,9 @@ def on_hosts(job: Job, units: list[Unit], todo: list[Unit], progress: Progress, 
     for name, status in ended.items():
         if status:
             said = (raw / f"{name}.tar.log").read_text().splitlines()
-            why = next((line.partition("error: ")[2].partition("; all of it")[0] for line in said if "error: " in line), f"status {status}")
-            say(f"error: {why}; all of it: {raw / name}.tar.log")
+            errors = [line.partition("error: ")[2].partition("; the whole output")[0] for line in said if "error: " in line]
+            why = errors[0] if errors else f"status {status}"
+            say(f"error: {why}; the whole output: {raw / name}.tar.log")
     shutil.rmtree(here)
     leave(alive, place)
 
@@ -295,7 +300,9 @@ def watch_units(child: Child, statuses_of: Callable[[], list[int]], progress: Pr
             child.end()
             messages += child.take() + said()
             error = next((line for line in messages if "error: " in line), "error: all units have failed until now")
-            raise Stop(useless or 3, error.partition("error: ")[2])
+            why = error.partition("error: ")[2]
+            # What a usage error leaves is deleted.
+            raise Stop(useless or 3, why.partition("; the whole output")[0] if useless == 2 else why)
         for line in tell(messages):
             progress.message(line)
         if now != was:

@@ -9,8 +9,8 @@ from . import plots, table
 from .plan import write_whole
 
 # Keys of the plan that the header shows, or that say nothing to a reader.
-SHOWN = ("format", "case", "command", "sides", "runs", "hosts", "seeds", "machine", "gate", "project", "kernel", "uname", "release",
-         "loops", "scale", "trace_loops")
+SHOWN = ("format", "case", "command", "sides", "bits", "factorial", "runs", "hosts", "seeds", "machine", "gate", "project", "kernel",
+         "uname", "release", "loops", "scale", "trace_loops")
 
 
 def page(summary: table.Summary, pictures: list[plots.Picture]) -> str:
@@ -22,8 +22,10 @@ def page(summary: table.Summary, pictures: list[plots.Picture]) -> str:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True,
                                      trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     what = plan.get("command") if "command" in plan.loads else ", ".join(plan.loads)
+    against = f"Combinations of {', '.join(plan.factorial)}" if plan.factorial else \
+        f"{plan.labels[0]} against {', '.join(plan.labels[1:])}"
     return environment.get_template("page.html.j2").render(
-        title=f"{plan.labels[0]} against {', '.join(plan.labels[1:])}: {what}", kind=kind, summary=summary, header=table.header(summary),
+        title=f"{against}: {what}", kind=kind, summary=summary, header=table.header(summary),
         pictures=[picture for picture in pictures if not picture.name.startswith("busy")],
         rasters=[picture for picture in pictures if picture.name.startswith("busy")],
         caveat=table.caveat(plan), repeat=table.repeat_command(plan), rest=rest)

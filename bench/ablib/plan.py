@@ -5,6 +5,8 @@
     case NAME                a line for each case, in order: LOAD or LOAD-LEVEL; or `command` alone
     command COMMAND          as a shell would read it, for the case `command`
     sides A=FEATURE[+FEATURE...],B=...    the first side is the baseline
+    bits A,B                 the features of the series; each side names all of them, or none
+    factorial A,B            of these, the sides are all combinations that differ
     kernels A=IMAGE,B=IMAGE  if the sides are kernels
     metric:LOAD SPEC         a line for each metric of a load; the first is its main metric
     level_name:LOAD TEXT     what the levels of a load count
@@ -175,9 +177,23 @@ class Plan:
     def get(self, key: str, default: str = "") -> str:
         return self.lines.get(key, [default])[0]
 
+    def words(self, key: str) -> list[str]:
+        """A line of words with commas between them; empty if there is no such line."""
+        return [word for word in self.get(key).split(",") if word]
+
     @property
     def labels(self) -> list[str]:
         return list(self.sides)
+
+    @property
+    def factorial(self) -> list[str]:
+        """The bits of which the sides are combinations; empty if they are not."""
+        return self.words("factorial")
+
+    @property
+    def combinations(self) -> dict[frozenset[str], str]:
+        """The sides of a factorial comparison: the bits that are on -> label."""
+        return {frozenset(bit for bit in self.factorial if bit in features.split("+")): label for label, features in self.sides.items()}
 
     @property
     def simulated(self) -> bool:
@@ -190,7 +206,7 @@ class Plan:
     @property
     def hosts(self) -> list[str]:
         """The hosts that are measured; empty if it is this one, or simulated machines."""
-        return [name for name in self.get("hosts").split(",") if name]
+        return self.words("hosts")
 
     @property
     def loads(self) -> list[str]:
@@ -257,6 +273,9 @@ def read_plan(directory: Path) -> Plan:
         raise AbError(f"{path}: no case, a case twice, or cases beside `command`; restore the file, or use another --out")
     if len(plan.sides) < 2:
         raise AbError(f"{path}: fewer than two sides; restore the file, or use another --out")
+    if plan.factorial and not {frozenset(), frozenset(plan.factorial)} <= plan.combinations.keys() or \
+            plan.factorial and len(plan.combinations) < len(plan.sides):
+        raise AbError(f"{path}: the sides are not combinations of the bits in the line 'factorial'; restore the file, or use another --out")
     if plan.get("seeds", "development") not in SEEDS:
         raise AbError(f"{path}: seeds '{plan.get('seeds')}', not development or published; restore the file, or use another --out")
     return plan

@@ -77,6 +77,16 @@ def legend(axes: Axes, labels: Sequence[str]) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncol=columns)
 
 
+def drawn(labels: Sequence[str]) -> list[str]:
+    """The sides in a picture that has a colour for each: all, or the first and the last if these are too many."""
+    return list(labels) if len(labels) <= len(SIDES) else [labels[0], labels[-1]]
+
+
+def which(labels: Sequence[str]) -> str:
+    """For a caption: which sides a picture shows, if not all."""
+    return "" if len(drawn(labels)) == len(labels) else f" Of {len(labels)} sides, the first and the last."
+
+
 def pair_ratios(row: Row) -> list[float]:
     """How much better the side is in each pair, in %."""
     return [stats.percent(ratio) for ratio in stats.log_ratios(row.base, row.values, row.metric.more)]
@@ -92,9 +102,10 @@ def limits(summary: Summary, rows: Sequence[Row]) -> tuple[float, float]:
 
 
 def speedups(summary: Summary) -> list[Picture]:
-    """By level for loads with two levels or more, if these are few; a row each for the others."""
+    """By level for loads with two levels or more, if these are few; a row each for the others. Of combinations, what each bit adds."""
     plan = summary.plan
-    rows = [row for row in (summary.main_rows if len(plan.cases) > 1 else summary.shown_rows) if row.found]
+    rows = [row for row in (summary.main_shares if plan.factorial else summary.main_rows if len(plan.cases) > 1 else summary.shown_rows)
+            if row.found]
     lines: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.case.level:
@@ -105,7 +116,8 @@ def speedups(summary: Summary) -> list[Picture]:
     rest = [row for row in rows if (row.case.load, row.side) not in lines]
     side = plan.labels[1] if len(plan.labels) == 2 else "each side"
     metrics = dict.fromkeys(row.metric.name for row in rows)
-    about = f"How much better {side} is than {plan.labels[0]} in {', '.join(metrics) or 'time'}. Dots: one pair of runs each. " + \
+    about = ("How much better it is with each bit than without it, over the sides that differ in this bit alone," if plan.factorial else
+             f"How much better {side} is than {plan.labels[0]}") + f" in {', '.join(metrics) or 'time'}. Dots: one pair of runs each. " + \
         ("Grey: within the gate. " if plan.gate.percent else "")
     made = [Picture("speedup", by_level(summary, lines), about + "Diamonds: the estimates. Bars: their 95 % intervals.")] if lines else []
     if rest or not lines:
@@ -192,7 +204,7 @@ def distribution(summary: Summary, case: Case) -> Picture:
     unit, divisor = shown_unit(metric, values[labels[0]])
     with matplotlib.rc_context(SETTINGS):
         figure, (axes,) = panels_of(1, 3.2)
-        for number, label in enumerate(labels):
+        for number, label in enumerate(drawn(labels)):
             ordered = numpy.sort(values[label]) / divisor
             if len(ordered):
                 axes.step([ordered[0], *ordered], numpy.arange(len(ordered) + 1) * 100 / len(ordered), where="post",
@@ -204,9 +216,10 @@ def distribution(summary: Summary, case: Case) -> Picture:
         axes.set_xlabel(shorten(metric.name, 30) + ("" if unit == "-" else f" ({shorten(unit, 12)})"))
         axes.set_ylabel("runs with at most this value (%)")
         axes.grid(alpha=0.25)
-        legend(axes, labels)
+        legend(axes, drawn(labels))
         return Picture("distribution", svg(figure, "distribution"),
-                       f"The runs of each side in {metric.name} ({metric.better if metric.better != 'same' else 'neither'} is better).")
+                       f"The runs of each side in {metric.name} ({metric.better if metric.better != 'same' else 'neither'} is better)." +
+                       which(labels))
 
 
 def families(metrics: Sequence[Metric]) -> dict[str, dict[float, Metric]]:
@@ -230,7 +243,7 @@ def percentiles(summary: Summary, load: str, name: str, metrics: dict[float, Met
         figure, panels = panels_of(len(cases), 0.7 + 2.1 * len(cases))
         for axes, case in zip(panels, cases):
             whole = summary.whole[summary.whole["case"] == case]
-            for number, label in enumerate(plan.labels):
+            for number, label in enumerate(drawn(plan.labels)):
                 colour, mine = SIDES[number % len(SIDES)], whole[whole["side"] == label]
                 columns = [mine[metrics[rest].column].dropna() for rest in order]
                 for x, values in zip(at, columns):
@@ -246,12 +259,12 @@ def percentiles(summary: Summary, load: str, name: str, metrics: dict[float, Met
             axes.text(0.02, 0.97, case_name(plan, case), transform=axes.transAxes, va="top", fontweight="bold")
             unit = metrics[order[0]].unit
             axes.set_ylabel(shorten(name or "latency", 20) + (f" ({shorten(unit, 12)})" if unit else ""))
-        legend(panels[0], plan.labels)
+        legend(panels[0], drawn(plan.labels))
         panels[-1].set_xlabel("percentile")
         # A file name, and ids of an SVG.
         key = "percentiles-" + re.sub("[^A-Za-z0-9-]", "_", title)
         return Picture(key, svg(figure, key), f"{title}: so many percent of the latencies are at most so long (log axis; less is better). "
-                       "Lines: medians of the runs. Dots: one run each.")
+                       "Lines: medians of the runs. Dots: one run each." + which(plan.labels))
 
 
 def blend(busy: Sequence[str], wasted: Sequence[str]) -> numpy.ndarray:
@@ -266,7 +279,8 @@ def blend(busy: Sequence[str], wasted: Sequence[str]) -> numpy.ndarray:
 def busy_cpus(summary: Summary, case: Case) -> Picture:
     """What each CPU did in the traced run of each side, with a common time axis: a line for each CPU, ordered by LLC."""
     plan, mine = summary.plan, summary.busy[summary.busy["case"] == case]
-    labels = [label for label in plan.labels if label in set(mine["side"])]
+    traced = [label for label in plan.labels if label in set(mine["side"])]
+    labels = drawn(traced)
     panel = min(2.6, max(1.0, 0.03 * mine["cpu"].nunique() + 0.6))
     with matplotlib.rc_context(SETTINGS):
         figure, panels = panels_of(len(labels), 1.1 + (panel + 0.3) * len(labels))
@@ -290,7 +304,7 @@ def busy_cpus(summary: Summary, case: Case) -> Picture:
         key = f"busy-{case}"
         return Picture(key, svg(figure, re.sub("[^A-Za-z0-9-]", "_", key)),
                        f"The {mine['cpu'].nunique()} CPUs in {case}, a line each; traced runs, which may have less work. Wasted: idle "
-                       "while a task waits on a busy CPU of the same LLC. Unknown: no switch in the trace.")
+                       "while a task waits on a busy CPU of the same LLC. Unknown: no switch in the trace." + which(traced))
 
 
 def draw(summary: Summary) -> list[Picture]:

@@ -19,7 +19,7 @@ from typing import Iterable, Optional, Sequence
 import numpy
 import pandas
 
-from . import fold, stats
+from . import features, fold, stats
 from .plan import FORMAT, TIME_UNITS, AbError, Case, Metric, Plan, read_plan, read_text
 
 NOTHING, GATED = "no significant difference", "within the gate"
@@ -84,6 +84,15 @@ class Row:
     of_hosts: list["Row"] = field(default_factory=list)
     combination: Optional[stats.Combination] = None
 
+    def compare(self) -> None:
+        """Makes the comparison, or those of the hosts and their combination."""
+        for part in self.of_hosts or [self]:
+            if part.pairs:
+                part.comparison = stats.compare(part.base, part.values, part.metric.more)
+        effects = [stats.effect(stats.log_ratios(part.base, part.values, part.metric.more)) for part in self.of_hosts if part.pairs > 1]
+        if len(effects) > 1:
+            self.combination = stats.combine(effects)
+
     @property
     def pairs(self) -> int:
         return len(self.values)
@@ -143,6 +152,19 @@ class Grid:
 
 
 @dataclass
+class Share:
+    """What a bit adds in a case and a metric: on the average, alone, and added last. The rows compare the sides without and with it; their
+    side is the bit. PERCENT: of each, the mean of the ratios of the medians, in % better."""
+
+    main: Row
+    alone: Optional[Row]
+    last: Row
+    # So many sides differ from another one in this bit alone.
+    sides: int
+    percent: dict[str, float]
+
+
+@dataclass
 class Summary:
     """A comparison with all that is shown of it."""
 
@@ -156,6 +178,8 @@ class Summary:
     complete: int
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    # What each bit adds, if the sides are combinations of bits.
+    shares: list["Share"] = field(default_factory=list)
     # By case, why nothing can be said of it.
     cannot: dict[Case, str] = field(default_factory=dict)
 
@@ -170,6 +194,11 @@ class Summary:
         return [row for row in self.rows if row.metric == self.plan.metrics[row.case.load][0]]
 
     @property
+    def main_shares(self) -> list[Row]:
+        """What each bit adds in the main metric of each load."""
+        return [share.main for share in self.shares if share.main.metric == self.plan.metrics[share.main.case.load][0]]
+
+    @property
     def nothing(self) -> list[str]:
         """The cases of which nothing can be said, and why."""
         why: dict[str, list[str]] = {}
@@ -182,10 +211,13 @@ class Summary:
         """The result: a sentence a side, one for each loss, and one for what has no result."""
         plan, of_one = self.plan, len(self.plan.cases) == 1
         rows = [row for row in self.rows if row.case not in self.cannot]
+        of_one = of_one and not plan.factorial
         said = [sentence(plan, row) for row in rows if of_one and row in self.main_rows]
-        said += [] if of_one else [counting(plan, label, rows) for label in plan.labels[1:] if any(row.found for row in rows)]
+        said += [adding(plan, bit, self.shares) for bit in plan.factorial]
+        if not of_one and not plan.factorial and any(row.found for row in rows):
+            said += [counting(plan, label, rows) for label in plan.labels[1:]]
         said += [sentence(plan, row) for row in rows if row.verdict in ("LOSS", "DIFF") and not (of_one and row in self.main_rows)]
-        return said + [f"No result{' for' if not of_one else ':'} {text}." for text in self.nothing]
+        return [*filter(None, said), *(f"No result{' for' if len(plan.cases) > 1 else ':'} {text}." for text in self.nothing)]
 
     @property
     def early(self) -> str:
@@ -209,7 +241,7 @@ class Summary:
     @property
     def grids(self) -> list[Grid]:
         """The tables, the first of which is the main one."""
-        return [main_grid(self), *filter(None, (host_grid(self), count_grid(self), perf_grid(self)))]
+        return [main_grid(self), *filter(None, (share_grid(self), host_grid(self), count_grid(self), perf_grid(self)))]
 
     @property
     def page_grids(self) -> list[Grid]:
@@ -343,6 +375,19 @@ def counting(plan: Plan, side: str, rows: Sequence[Row]) -> str:
     return f"{side} against {plan.labels[0]}: {', '.join(said)}" + (f"; from {ends[0]} to {ends[1]}" if ends else "") + "."
 
 
+def adding(plan: Plan, bit: str, shares: Sequence[Share]) -> str:
+    """What a bit adds in all cases, in a sentence; nothing if that is not known."""
+    mine = sorted((share for share in shares if share.main.side == bit and share.main.metric.better != "same" and share.percent),
+                  key=lambda share: share.percent["main"])
+    if not mine:
+        return ""
+    ends = [show_percent(share.percent["main"]) + (f" ({row_name(plan, share.main)})" if len(mine) > 1 else "")
+            for share in (mine[:1] + mine[-1:] * (len(mine) > 1))]
+    sure = sum(share.main.q < stats.ALPHA for share in mine)
+    return f"{bit}: main effect {'from ' * (len(mine) > 1)}{' to '.join(ends)}; " \
+        f"q below {stats.ALPHA} in {sure} of {plural(len(mine), 'row')}."
+
+
 def sentence(plan: Plan, row: Row) -> str:
     """What comes of a row, in a sentence."""
     base, better = plan.labels[0], row.better
@@ -439,18 +484,59 @@ def compare(summary: Summary) -> dict[str, Counter]:
                 Row(case, metric, label, of_host[base], of_host[label], host=host) for host, of_host in of_hosts.items()])
                 for label in plan.labels[1:]]
     for row in summary.rows:
-        for part in row.of_hosts or [row]:
-            if part.pairs:
-                part.comparison = stats.compare(part.base, part.values, part.metric.more)
-        effects = [stats.effect(stats.log_ratios(part.base, part.values, part.metric.more)) for part in row.of_hosts if part.pairs > 1]
-        if len(effects) > 1:
-            row.combination = stats.combine(effects)
+        row.compare()
     measured = [row for row in summary.rows if row.found]
     for row, q in zip(measured, stats.benjamini_hochberg([row.found.p for row in measured])):
         row.q = q
         row.verdict = decide(plan, row)
     summary.cannot = {case: why for case in plan.cases for why in [cannot(summary, case, of_main[case])] if why}
     return reasons
+
+
+def share(plan: Plan, case: Case, metric: Metric, bit: str, by_host: dict[str, dict[str, list[float]]]) -> Share:
+    """What a bit adds. BY_HOST: of each host, by side the values of the pairs that count."""
+    combinations, every = plan.combinations, frozenset(plan.factorial)
+    # The side without the bit; if it was left out, the one that is equal to it, without the bits that need this one.
+    others = max((some for some in combinations if bit not in some), key=len)
+    sides = {"main": [(combinations[some - {bit}], label) for some, label in combinations.items()
+                      if bit in some and some - {bit} in combinations],
+             "alone": [(combinations[frozenset()], combinations[frozenset([bit])])] if frozenset([bit]) in combinations else [],
+             "last": [(combinations[others], combinations[every])]}
+    rows: dict[str, Row] = {}
+    percent: dict[str, float] = {}
+    for what, some in sides.items():
+        if not some:
+            continue
+        parts = []
+        for host, values in by_host.items():
+            # In each pair of runs the mean of the logarithms, as the ratio of a row.
+            logs = numpy.mean([stats.log_ratios(values[base], values[side], metric.more) for base, side in some], axis=0)
+            parts.append(Row(case, metric, bit, [1.0] * len(logs), list(numpy.exp(logs if metric.more else -logs)), host=host))
+        rows[what] = row = Row(case, metric, bit, [value for part in parts for value in part.base],
+                               [value for part in parts for value in part.values], of_hosts=parts if len(parts) > 1 else [])
+        row.compare()
+        if row.of_hosts and row.found:
+            percent[what] = row.better
+        elif row.found:
+            (values,) = by_host.values()
+            medians = {label: float(numpy.median(values[label])) for pair in some for label in pair}
+            power = 1 if metric.more else -1
+            percent[what] = 100 * float(numpy.mean([(medians[side] / medians[base]) ** power - 1 for base, side in some]))
+    return Share(rows["main"], rows.get("alone"), rows["last"], len(sides["main"]), percent)
+
+
+def add_shares(summary: Summary) -> None:
+    """What each bit adds, of a comparison of combinations."""
+    plan = summary.plan
+    for case in plan.cases if plan.factorial else ():
+        whole = summary.whole[summary.whole["case"] == case]
+        for metric in plan.metrics[case.load]:
+            by_host = {host: metric_values(plan, whole[whole["host"] == host] if len(plan.hosts) > 1 else whole, metric)[0]
+                       for host in (plan.hosts if len(plan.hosts) > 1 else [""])}
+            summary.shares += [share(plan, case, metric, bit, by_host) for bit in plan.factorial]
+    known = [some.main for some in summary.shares if some.main.found]
+    for row, q in zip(known, stats.benjamini_hochberg([row.found.p for row in known])):
+        row.q = q
 
 
 def summarise(directory: Path) -> Summary:
@@ -471,6 +557,7 @@ def summarise(directory: Path) -> Summary:
                       complete=int(complete.sum()) // len(plan.labels))
     incomplete = measured[~complete & good].drop_duplicates(["host", "case", "pair"])
     summary.notes = footnotes(summary, len(incomplete), compare(summary))
+    add_shares(summary)
     return summary
 
 
@@ -547,6 +634,38 @@ def cells(plan: Plan, row: Row) -> list[str]:
     interval = "{:+.2f} to {:+.2f}".format(*row.bounds) if row.bounds else "-"
     return [*first, *medians, f"{row.better:+.2f}", interval, show_p(row.found.p), "-" if row.q is None else show_p(row.q), row.verdict,
             str(row.pairs)]
+
+
+def share_grid(summary: Summary) -> Optional[Grid]:
+    """What each bit adds; none if the sides are not combinations of bits."""
+    plan = summary.plan
+    if not plan.factorial:
+        return None
+    lines = []
+    for some in summary.shares:
+        row, metric = some.main, some.main.metric
+        found = {what: (f"{some.percent[what]:+.2f}", show_p(one.found.p)) if one and what in some.percent else ("-", "-")
+                 for what, one in (("main", row), ("alone", some.alone), ("last", some.last))}
+        interval = "{:+.2f} to {:+.2f}".format(*row.bounds) if row.bounds else "-"
+        lines.append([*name_cells(plan, row.case), *[metric_text(metric)] * has_metric_column(plan), row.side, found["main"][0], interval,
+                      found["main"][1], "-" if row.q is None else show_p(row.q), *found["last"], *found["alone"], str(some.sides),
+                      str(row.pairs)])
+    heads = [*name_heads(plan), *[Head("metric", left=True)] * has_metric_column(plan), Head("bit", left=True),
+             Head("main effect %", "mean over sides; below 0: worse"), Head("95% interval %", "of the main effect"),
+             Head("p", "of the main effect"), Head("q", "p, corrected for all rows"),
+             Head("last %", "all others on against all on"), Head("p last"),
+             Head("alone %", f"{plan.labels[0]} against this bit"), Head("p alone"),
+             Head("contrasts", "sides that differ in this bit alone"), Head("pairs", "that count")]
+    how = "Hartung and Knapp's over the hosts, and so is the effect" if len(plan.hosts) > 1 else \
+        "those of the logarithms of the ratios within pairs of runs (in each pair, their mean over the contrasts): Hodges-Lehmann and " \
+        "exact signed-rank test. Medians are not within pairs, so the main effect may be outside a narrow interval"
+    count = features.left_out(plan.factorial, plan.sides)
+    notes = ["share of each bit. contrasts: pairs of sides that differ in this bit alone. main effect: the mean over them of 100 x (ratio "
+             f"of the medians - 1). Its interval and p are {how}. q: p after Benjamini-Hochberg over the rows of this table. last: all "
+             "other bits on against all bits on; bits that need this one do nothing without it. alone: off against this bit alone; -: alone it "
+             "does nothing. p last and p alone are not corrected"]
+    notes += [features.left_out_text(plan.factorial, plan.sides)] * bool(count)
+    return Grid("share of each bit", heads, lines, ". ".join(notes))
 
 
 def host_grid(summary: Summary) -> Optional[Grid]:
@@ -660,7 +779,9 @@ def titled(name: str, members: str) -> str:
 
 def side_text(plan: Plan, label: str) -> str:
     """A side's label, and what makes it."""
-    said = [text for text in (plan.sides[label], plan.kernels.get(label, "")) if text and text != label]
+    off = {f"NO_{bit}" for bit in plan.words("bits")}
+    on = "+".join(word for word in plan.sides[label].split("+") if word not in off)
+    said = [text for text in (on, plan.kernels.get(label, "")) if text and text != label]
     said += ["baseline"] if label == plan.labels[0] else []
     return label + (f" ({', '.join(said)})" if said else "")
 
@@ -691,10 +812,10 @@ def header(summary: Summary) -> list[tuple[str, str]]:
     kernel = plan.get("kernel") or plan.get("uname") or plan.get("release")
     lines += [("kernel", kernel)] if kernel else []
     each = " for each case" * (len(plan.cases) > 1) + " on each host" * (len(plan.hosts) > 1)
-    lines += [("sides", ", ".join(side_text(plan, label) for label in plan.labels)),
-              ("pairs", f"{plan.runs} planned{each}, {summary.complete} measured, "
-                        f"{len(summary.whole) // len(plan.labels)} used"),
-              ("gate", str(plan.gate))]
+    lines.append(("sides", ", ".join(side_text(plan, label) for label in plan.labels)))
+    lines += [("bits", f"{', '.join(plan.words('bits'))}; a side that names one of them has the others off")] if plan.get("bits") else []
+    lines.append(("pairs", f"{plan.runs} planned{each}, {summary.complete} measured, {len(summary.whole) // len(plan.labels)} used"))
+    lines.append(("gate", str(plan.gate)))
     if plan.simulated:
         lines.append(("seeds", f"{plan.get('seeds', 'development')}, {plan.seed(1)} to {plan.seed(max(1, plan.runs))}"))
     return lines + ([("project", plan.get("project"))] if plan.get("project") else [])
@@ -710,8 +831,8 @@ def repeat_command(plan: Plan) -> str:
     words += ["--runs", str(plan.runs)]
     specs = plan.lines.get("metric:command", ["time"])
     words += [word for spec in specs for word in ("--metric", spec)] if specs != ["time"] else []
-    features = ",".join(f"{label}={what}" for label, what in plan.sides.items())
-    words += ["--sides", features] if all(plan.sides.values()) else []
+    sides = ",".join(f"{label}={what}" for label, what in plan.sides.items())
+    words += ["--factorial", ",".join(plan.factorial)] if plan.factorial else ["--sides", sides] if all(plan.sides.values()) else []
     words += ["--kernel", ",".join(f"{label}={image}" for label, image in plan.kernels.items())] if plan.kernels else []
     words += ["--kernel", plan.get("kernel")] if plan.simulated and plan.get("kernel", "patched") != "patched" else []
     words += ["--gate", str(plan.gate)] if str(plan.gate) != "none" else []

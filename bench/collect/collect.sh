@@ -8,7 +8,8 @@
 # Runs loads, or COMMAND, on this machine once for each line of the schedule, and keeps what the kernel and the programs
 # print. bench/ab and bench/run-hackbench.sh call it, on real and on simulated machines. It needs a POSIX sh and awk. If the
 # schedule names scheduler features, it needs root and debugfs. llc.awk, loads/ and load.c (or load, compiled) must be in the
-# same directory.
+# same directory, the file features there or one directory up: of the features that it lists, those that no line turns on may be
+# missing in the kernel.
 #
 #   --schedule FILE    one line for each run: CASE PAIR POSITION SIDE FEATURE[+FEATURE...], with - for no features.
 #                      CASE is LOAD or LOAD-LEVEL (see --list), or the word command, which stands for COMMAND. LEVEL is a
@@ -41,8 +42,8 @@
 # kernel.sched_schedstats=1. For traced runs it sets trace events and the size of the trace buffer. It mounts debugfs and
 # tracefs if they are not mounted. It restores all of this when it ends or is interrupted.
 #
-# Exit status: 0; 1 error, or a run failed (DIR keeps it, and it is not repeated); 2 usage error; 3 this machine lacks
-# something that the runs need.
+# Exit status: 0; 1 error, or a run failed (DIR keeps it, and it is not repeated); 2 usage error, or the kernel lacks a feature;
+# 3 this machine lacks something else that the runs need.
 
 LC_ALL=C
 export LC_ALL
@@ -51,6 +52,9 @@ set -u
 prog=collect
 dir=$(dirname "$0")
 loads=$dir/loads
+# The features of the series.
+bits=$dir/features
+[ -r "$bits" ] || bits=$dir/../features
 # The variables are for the tests, which have their own files there.
 proc=${STEAL_PROC:-/proc}
 sys=${STEAL_SYS:-/sys}
@@ -161,7 +165,7 @@ done
 [ -n "$schedule" ] || wrong '--schedule is missing'
 { [ -f "$schedule" ] && [ -r "$schedule" ]; } || wrong "$schedule: no such file, or it cannot be read (--schedule)"
 awk -v file="$schedule" '
-	NF != 5 || $2 !~ /^(0|[1-9][0-9]*)$/ || $3 !~ /^[1-9][0-9]*$/ || $4 !~ /^[A-Za-z0-9_.-]+$/ ||
+	NF != 5 || $2 !~ /^(0|[1-9][0-9]*)$/ || $3 !~ /^[1-9][0-9]*$/ || $4 !~ /^[A-Za-z0-9_.+-]+$/ ||
 	$5 !~ /^(-|[A-Za-z0-9_]+([+][A-Za-z0-9_]+)*)$/ {
 		print "collect: error: " file ":" NR ": not CASE PAIR POSITION SIDE FEATURE[+FEATURE...]: " $0
 		bad = 1
@@ -186,6 +190,12 @@ for c in $cases; do
 done
 traced=$(awk '$2 == 0 { print "yes"; exit }' "$schedule")
 
+# turned_on FEATURE: does a line of the schedule turn it on?
+turned_on()
+{
+	awk -v f="$1" '{ n = split($5, word, "+"); for (i = 1; i <= n; i++) if (word[i] == f) on = 1 } END { exit !on }' "$schedule"
+}
+
 # has FEATURE: is it in that state? (STEAL, or NO_STEAL)
 has()
 {
@@ -208,6 +218,9 @@ set_features()
 		esac
 	done
 	for f in $set_to; do
+		case " $absent " in
+		*" $f "*) continue ;;
+		esac
 		has "$f" && continue
 		{ echo "$f" >"$features"; } 2>/dev/null
 		has "$f" || die "$features does not show $f after writing it (is debugfs locked down?)"
@@ -496,7 +509,8 @@ while pid=$(sed -n 4p "$out/.was" 2>/dev/null) && [ -n "$pid" ] && grep -q colle
 	sleep 1
 done
 
-# What this machine must have, before anything is made.
+# What this machine must have, before anything is made. absent: NO_X of features that are off as the kernel lacks them.
+absent=''
 named=$(awk '$5 != "-" { n = split($5, f, "+"); for (i = 1; i <= n; i++) { sub(/^NO_/, "", f[i]); print f[i] } }' "$schedule" | sort -u)
 if [ -n "$named" ]; then
 	[ -d "$debug" ] || cannot "$debug: no such directory: this kernel has no debugfs, which the switch of scheduler features needs"
@@ -510,15 +524,38 @@ if [ -n "$named" ]; then
 	fi
 	[ -e "$features" ] || cannot "$features: no such file: this kernel has no scheduler features to switch"
 	[ -w "$features" ] || cannot "$features: cannot be written; only root can switch scheduler features"
+	series=$(awk '!/^#/ && NF { printf "%s ", $1 }' "$bits" 2>/dev/null)
+	lacking='' lacks_bit=''
 	for f in $named; do
 		if has "$f"; then
 			was="$was$f "
 		elif has "NO_$f"; then
 			was="${was}NO_$f "
 		else
-			cannot "$features: kernel $(uname -r) has no $f"
+			case " $series" in
+			*" $f "*)
+				if ! turned_on "$f"; then
+					absent="$absent NO_$f"
+					continue
+				fi
+				lacks_bit=1 ;;
+			esac
+			lacking="$lacking${lacking:+, }$f"
 		fi
 	done
+	if [ -n "$lacking" ]; then
+		why="$features: kernel $(uname -r) has no $lacking"
+		if [ -n "$lacks_bit" ]; then
+			way="; it has the nine patches, but not all follow-ups: apply them (scripts/apply), or compare off,nine"
+			nine=$(awk '$2 == "nine" { print $1 }' "$bits")
+			for f in $nine; do
+				has "$f" || has "NO_$f" || way='; boot a kernel with the patches (scripts/apply)'
+			done
+			why=$why$way
+		fi
+		say "error: $why"
+		exit 2
+	fi
 fi
 for c in $cases; do
 	[ "$c" = command ] && continue

@@ -23,6 +23,8 @@ AWKS = {"mawk": ["mawk"], "gawk": ["gawk", "--posix"], "busybox": ["busybox", "a
 ONE_PER_SHELL = ["dash-mawk", "bash-gawk", "busybox-busybox"]
 # What the collector may call apart from the shell's own commands and the programs that it measures.
 TOOLS = "cat cksum cmp date dirname grep id mkdir mount mv rm sed sleep sort tr umount uname".split()
+# A features file of the bench for the made-up machine: its own file of features can have one at a time.
+ONE_BIT = "STEAL nine steals\n"
 FEATURES = "sys/kernel/debug/sched/features"
 TRACING = "sys/kernel/tracing/"
 EVENTS = "sched_switch sched_wakeup sched_wakeup_new sched_migrate_task sched_process_exit".split()
@@ -36,7 +38,7 @@ def heed_signals():
 
 
 def make_checkout(top, features="PLACE_LAG STEAL"):
-    """What bench/ab --machine needs of this repository; the scripts are fakes, and build an image with these features."""
+    """What bench/ab needs of this repository, with a series of one bit; the scripts are fakes, and build an image with these features."""
     for name in ("bench/ab", "bench/ab-unit", "bench/ab-on-host", "scripts/lib.sh"):
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TOP / name, top / name)
@@ -49,6 +51,7 @@ def make_checkout(top, features="PLACE_LAG STEAL"):
         (top / name).symlink_to(FAKES / "ab/script")
     (top / "scripts/image").write_text(features + "\n")
     shutil.copy(TOP / "tests/data/names", top / "scripts/names")
+    (top / "bench/features").write_text(ONE_BIT)
 
 
 class Machine:

@@ -20,20 +20,26 @@ TOP = Path(__file__).resolve().parents[2]
 FAKES = TOP / "tests/fakes/ab"
 sys.path[:0] = [str(FAKES), str(TOP / "bench")]
 
-from ablib import fold  # noqa: E402
+from ablib import features, fold  # noqa: E402
+from ablib.plan import read_plan  # noqa: E402
 from collector import FEATURES, Machine, make_checkout  # noqa: E402
 from commands import gone, wait_for  # noqa: E402
 
 
 class Here(Machine):
-    """A made-up machine, on which bench/ab runs."""
+    """A made-up machine, on which bench/ab of a checkout runs."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.top = root / "checkout"
+        make_checkout(self.top)
 
     def ab(self, *words, rc=0, **more):
         return self.finish(self.start(*words, **more), rc)
 
     def start(self, *words, **more):
         path = f"{self.bin}:{os.environ['PATH']}"
-        return self.popen([TOP / "bench/ab", *words], **({"env": os.environ | self.environment | {"PATH": path}} | more))
+        return self.popen([self.top / "bench/ab", *words], **({"env": os.environ | self.environment | {"PATH": path}} | more))
 
     def compare(self, *words, rc=0, load=("1000", "900"), **more):
         return self.ab("--out", self.out, *words, "--", "load", *load, rc=rc, **more)
@@ -53,7 +59,7 @@ def here(tmp_path):
 
 def test_full_disk(here):
     """On a file system of 400 KiB it stops; a run is there as a whole or not at all. With more space, the same command goes on."""
-    command = [TOP / "bench/ab", "--runs", 8, "--out", here.root / "full/out", "--", "load", "1000", "900"]
+    command = [here.top / "bench/ab", "--runs", 8, "--out", here.root / "full/out", "--", "load", "1000", "900"]
     stderr = here.on_full_disk(command, 3, {"PATH": f"{here.bin}:{os.environ['PATH']}"})
     assert "cannot be written" in stderr or "cannot be made" in stderr, stderr
     assert fold.check_unit(here.out / "raw/here") is None and len(here.rows) == 16
@@ -65,15 +71,15 @@ def test_gain(here):
     assert "GAIN" in stdout and stdout == here.get("out/table.txt")
     assert (here.out / "page.html").exists() and (here.out / "speedup.svg").exists()
     # a line for each pair, and the whole table once
-    lines = re.findall(r"^ab: pair (\d): on \+1[01]\.\d %; (\d) of 6 pairs", stderr, re.M)
+    lines = re.findall(r"^ab: pair (\d): all \+1[01]\.\d %; (\d) of 6 pairs", stderr, re.M)
     assert lines == [(str(n), str(n)) for n in range(1, 7)] and stderr.count("1 of 6 planned pairs") == 1
     assert stderr.index("pair 1: ") < stderr.index("1 of 6 planned pairs") < stderr.index("pair 2: ")
     rows = here.rows
     assert len(rows) == 12 and {(row["exit"], row["valid"]) for row in rows} == {("0", "yes")}
-    assert all(abs(float(row["time_ns"]) / {"off": 1e9, "on": 0.9e9}[row["side"]] - 1) < 0.01 for row in rows)
+    assert all(abs(float(row["time_ns"]) / {"off": 1e9, "all": 0.9e9}[row["side"]] - 1) < 0.01 for row in rows)
     # a random order, in which both sides are first as often
     first = [row["side"] for row in rows if row["position"] == "1"]
-    assert sorted(first) == ["off"] * 3 + ["on"] * 3
+    assert sorted(first) == ["all"] * 3 + ["off"] * 3
     assert re.search("^order_seed [0-9]+$", here.get("out/plan"), re.M)
     here.untouched()
 
@@ -120,13 +126,13 @@ def test_flaky_run_is_dropped_with_its_pair(here):
     stdout, stderr = here.compare("--runs", 4, load=("1000", "900", "fail-on-2"))
     assert "failed with status 7: fork" in stderr
     assert len(here.rows) == 8 and [row["exit"] for row in here.rows].count("7") == 1
-    assert "dropped: 1 pair with a failed or invalid run (on: 1 x exit 7)" in stdout and "4 measured, 3 used" in stdout
+    assert "dropped: 1 pair with a failed or invalid run (all: 1 x exit 7)" in stdout and "4 measured, 3 used" in stdout
 
 
 @pytest.mark.parametrize("words,load,message", [
     (["--metric", "x=score (.*)"], ["1000", "900"], "metric x: no number in the output of 3 runs of side"),
     (["--metric", "rate=rate=(.*) req"], ["1000", "900", "silent"], "metric rate: no number"),
-    ([], ["1000", "900", "fail-on"], "the command failed in 3 of 3 runs of side on (status 7)"),
+    ([], ["1000", "900", "fail-on"], "the command failed in 3 of 3 runs of side all (status 7)"),
     ([], ["1000", "900", "meddle-off"], "none of 3 runs of side off is valid: somebody changed the scheduler features"),
 ])
 def test_cannot_measure(here, words, load, message):
@@ -141,9 +147,9 @@ def test_cannot_measure(here, words, load, message):
 def test_no_feature(here):
     """One line, and nothing is left."""
     (here.root / FEATURES).write_text("PLACE_LAG \n")
-    stdout, stderr = here.compare(rc=3)
-    assert stdout == "" and len(stderr.splitlines()) == 1 and "has no STEAL" in stderr
-    assert not here.out.exists()
+    stdout, stderr = here.compare(rc=2)
+    assert stdout == "" and len(stderr.splitlines()) == 1 and "has no STEAL; boot a kernel with the patches" in stderr
+    assert not here.out.exists() and here.get(FEATURES) == "PLACE_LAG \n"
 
 
 def test_one_pair_is_too_few(here):
@@ -160,6 +166,11 @@ def test_one_pair_is_too_few(here):
     (["--sides", "STEAL", "--", "load"], "--sides: fewer than two"),
     (["--sides", "a=STEAL,a=NO_STEAL", "--", "load"], "two sides have the name a"),
     (["--sides", "a=STEAL,../b=NO_STEAL", "--", "load"], "'../b=NO_STEAL' is not [LABEL=]FEATURE"),
+    (["--sides", "off,nin", "--", "load"], "'nin' is not [LABEL=]FEATURE[+FEATURE...], off, nine or all"),
+    (["--sides", "", "--", "load"], "'' is not [LABEL=]FEATURE"),
+    (["--sides", "off,off", "--", "load"], "two sides have the name off"),
+    (["--factorial", "", "--", "load"], "--factorial: '' is no bit of the series"),
+    (["--machine", "1x2x1", "--kernel", "a+b=patched", "--", "load"], "'a+b=patched' is not an image"),
     (["--metric", "x", "--", "load"], "NAME=REGEX"),
     (["--metric", "x=[0-9]+", "--", "load"], "group"),
     (["--metric", "x=([0-9", "--", "load"], "not a regular expression"),
@@ -270,7 +281,7 @@ class Loads(Here):
 
     def whole(self, pairs, cases=("hackbench-1", "hackbench-2")):
         runs = [(f"{row['load']}-{row['level']}", int(row["pair"]), row["side"]) for row in self.rows]
-        assert sorted(runs) == sorted((case, pair, side) for case in cases for pair in range(1, pairs + 1) for side in ("off", "on"))
+        assert sorted(runs) == sorted((case, pair, side) for case in cases for pair in range(1, pairs + 1) for side in ("all", "off"))
 
 
 @pytest.fixture
@@ -279,7 +290,7 @@ def bench(tmp_path):
 
 
 def said_pairs(stderr):
-    return re.findall(r"^ab: (\S+), pair (\d): on [+-][0-9.]+ %; \d+ of \d+ pairs", stderr, re.M)
+    return re.findall(r"^ab: (\S+), pair (\d): all [+-][0-9.]+ %; \d+ of \d+ pairs", stderr, re.M)
 
 
 def test_loads(bench):
@@ -289,14 +300,14 @@ def test_loads(bench):
     assert stderr.index("hackbench-1, pair 1") < stderr.index("2 of 12 planned pairs") < stderr.index("hackbench-2, pair 2")
     assert stdout == bench.get("out/table.txt") and stdout.count(" GAIN ") >= 2
     bench.whole(6)
-    assert bench.get("out/raw/here/runs/hackbench-2/1-on/command") == "hackbench\n2\nloops=1000\n"
+    assert bench.get("out/raw/here/runs/hackbench-2/1-all/command") == "hackbench\n2\nloops=1000\n"
     plan = bench.get("out/plan").splitlines()
     assert plan[:3] == ["format 2", "case hackbench-1", "case hackbench-2"]
     assert {"metric:hackbench time", "level_name:hackbench groups", "loops 1000", "runs 6"} < set(plan)
     # The order of the sides is random in each case, and both are first as often.
     for level in "12":
         first = [row["side"] for row in bench.rows if (row["level"], row["position"]) == (level, "1")]
-        assert sorted(first) == ["off"] * 3 + ["on"] * 3
+        assert sorted(first) == ["all"] * 3 + ["off"] * 3
     bench.untouched()
     # Rendered again from the raw files.
     for name in ("table.txt", "runs.csv", "page.html"):
@@ -327,7 +338,7 @@ def test_one_case_fails(bench):
     stdout, stderr = bench.compare("--runs", 6, rc=3, **more)
     assert stderr.count("hackbench-2 failed in 3 of 3 runs of side off (status 7); its output: ") == 1
     assert said_pairs(stderr) == [("hackbench-1", str(pair)) for pair in range(1, 7)]
-    assert "hackbench-2, pair 1: on without a figure; 1 of 12 pairs" in stderr and "GAIN" in stdout
+    assert "hackbench-2, pair 1: all without a figure; 1 of 12 pairs" in stderr and "GAIN" in stdout
     shutil.rmtree(bench.out)
     stdout, stderr = bench.compare("--runs", 6, load="hackbench-2", rc=3, **more)
     assert stdout == "" and "error: hackbench-2 failed in 3 of 3 runs" in stderr.splitlines()[-1]
@@ -338,7 +349,7 @@ def test_traced(bench):
     bench.add_tracefs()
     _, stderr = bench.compare("--runs", 2, "--trace", "--trace-loops", 7)
     assert re.findall(r"^ab: (\S+), traced; (\d) of 6 pairs", stderr, re.M) == [("hackbench-2", "5"), ("hackbench-1", "6")]
-    assert bench.get("out/raw/here/runs/hackbench-1/0-on/command") == "hackbench\n1\nloops=7\n"
+    assert bench.get("out/raw/here/runs/hackbench-1/0-all/command") == "hackbench\n1\nloops=7\n"
     assert (bench.out / "raw/here/runs/hackbench-2/0-off/trace").exists() and "\ntrace_loops 7\n" in bench.get("out/plan")
     assert sum(row["pair"] == "0" for row in bench.rows) == 4 and "2 planned for each case, 4 measured" in bench.get("out/table.txt")
 
@@ -368,8 +379,6 @@ class Simulated(Here):
 
     def __init__(self, root):
         super().__init__(root)
-        self.top = root / "checkout"
-        make_checkout(self.top)
         (self.top / "sim/presets/small").write_text("smt 0.5\n")
         (self.top / "sim/machine").symlink_to(FAKES / "machine")
         self.log = root / "machines"
@@ -400,6 +409,14 @@ def sim(tmp_path):
     return Simulated(tmp_path)
 
 
+@pytest.fixture
+def bits(sim):
+    """With a series of five bits."""
+    shutil.copy(TOP / "tests/data/features", sim.top / "bench/features")
+    sim.kernel("image", f"PLACE_LAG NO_NEXT_BUDDY {' '.join(features.read_bits(sim.top / 'bench/features'))}")
+    return sim
+
+
 def test_simulated(sim):
     stdout, stderr = sim.compare("--runs", 6, "--append", "preempt=full x", load=("1000", "900", "{1}", "{%}", "a  b", "$(echo no)", "'"))
     assert "GAIN" in stdout and "6 of 6 pairs" in stderr
@@ -408,7 +425,7 @@ def test_simulated(sim):
     assert {row["seed"] for row in sim.rows} == {f"100{pair}" for pair in range(1, 7)}
     assert len({row["boot"] for row in sim.rows}) == 6
     with tarfile.open(sim.out / "raw/command-1.tar") as archive:
-        text = archive.extractfile("runs/command/1-on/stdout").read().decode()
+        text = archive.extractfile("runs/command/1-all/stdout").read().decode()
     assert text.splitlines()[-1] == "words: {1} {%} a  b $(echo no) '"
     plan = sim.get("out/plan")
     assert "\nmachine 1x4x1\n" in plan and "\nappend preempt=full x\n" in plan and "\nqemu 9.9.9\n" in plan
@@ -494,16 +511,84 @@ def test_added_file(sim):
 
 def test_command_fails_on_one_side(sim):
     _, stderr = sim.compare("--runs", 12, "--jobs", 1, load=("1000", "900", "fail-on"), rc=3)
-    assert "the command failed in 3 of 3 runs of side on (status 7)" in stderr
+    assert "the command failed in 3 of 3 runs of side all (status 7)" in stderr
     assert 3 <= len(sim.machines) <= 5
 
 
 def test_kernel_without_the_feature(sim):
     sim.kernel("image", "PLACE_LAG")
-    stdout, stderr = sim.compare("--runs", 12, rc=3)
+    stdout, stderr = sim.compare("--runs", 12, "--jobs", 1, rc=2)
     errors = [line for line in stderr.splitlines() if "error" in line]
-    assert stdout == "" and len(errors) == 1 and "has no STEAL" in errors[0], stderr
-    assert not (sim.out / "runs.csv").exists() and len(sim.machines) <= 6
+    assert stdout == "" and len(errors) == 1 and errors[0].endswith("has no STEAL; boot a kernel with the patches (scripts/apply)"), stderr
+    # It was seen in the first unit, and nothing is left.
+    assert not sim.out.exists() and len(sim.machines) <= 2
+
+
+def test_sides_by_name(bits):
+    """off, nine and all, beside a side of features."""
+    bits.compare("--runs", 2, "--sides", "off,nine,all,STEAL+SYNC_WAIT,x=all+NO_STEAL_SLICE+NEXT_BUDDY")
+    plan = read_plan(bits.out)
+    assert plan.sides == {"off": "NO_STEAL+NO_STEAL_FIRST+NO_STEAL_BUSIEST+NO_STEAL_SLICE+NO_SYNC_WAIT",
+                          "nine": "STEAL+NO_STEAL_FIRST+NO_STEAL_BUSIEST+NO_STEAL_SLICE+NO_SYNC_WAIT",
+                          "all": "STEAL+STEAL_FIRST+STEAL_BUSIEST+STEAL_SLICE+SYNC_WAIT",
+                          "STEAL+SYNC_WAIT": "STEAL+NO_STEAL_FIRST+NO_STEAL_BUSIEST+NO_STEAL_SLICE+SYNC_WAIT",
+                          "x": "STEAL+STEAL_FIRST+STEAL_BUSIEST+NO_STEAL_SLICE+SYNC_WAIT+NEXT_BUDDY"}
+    assert sorted({row["side"] for row in bits.rows}) == sorted(plan.sides) and {row["valid"] for row in bits.rows} == {"yes"}
+
+
+def test_factorial(bits):
+    stdout, stderr = bits.compare("--runs", 2, "--factorial", "SYNC_WAIT,STEAL,STEAL_SLICE")
+    sides = ["off", "STEAL", "SYNC_WAIT", "STEAL+STEAL_SLICE", "STEAL+SYNC_WAIT", "STEAL+STEAL_SLICE+SYNC_WAIT"]
+    assert list(read_plan(bits.out).sides) == sides and "\nfactorial STEAL,STEAL_SLICE,SYNC_WAIT\n" in bits.get("out/plan")
+    assert {(row["pair"], row["side"]) for row in bits.rows} == {(pair, side) for pair in "12" for side in sides}
+    assert stderr.count("--factorial: 2 of 8 combinations left out: ") == 1 and "\nshare of each bit:\n" in stdout
+    again, _ = bits.compare("--runs", 2, "--factorial", "STEAL,STEAL_SLICE,SYNC_WAIT")
+    assert again == stdout and len(bits.machines) == 2
+
+
+@pytest.mark.parametrize("words", [["--sides", "off,all"], ["--factorial", "STEAL,STEAL_SLICE"]])
+def test_kernel_without_follow_ups(bits, words):
+    bits.kernel("image", "PLACE_LAG STEAL STEAL_FIRST SYNC_WAIT STEAL_BUSIEST")
+    stdout, stderr = bits.compare("--runs", 9, "--jobs", 1, *words, rc=2)
+    errors = [line for line in stderr.splitlines() if "error" in line]
+    assert stdout == "" and len(errors) == 1 and errors[0].endswith(
+        "has no STEAL_SLICE; it has the nine patches, but not all follow-ups: apply them (scripts/apply), or compare off,nine"), stderr
+    assert not bits.out.exists() and len(bits.machines) <= 2
+
+
+def test_an_empty_directory_stays_empty(bits):
+    """The names of the kernel go, too; the same command then works with another kernel."""
+    bits.out.mkdir()
+    bits.kernel("image", "PLACE_LAG STEAL")
+    bits.compare("--caches", "small", "--jobs", 1, rc=2)
+    assert [path.name for path in bits.out.iterdir() if path.name != ".lock"] == []
+    bits.compare("--caches", "small", "--runs", 2, "--sides", "off,nine")
+
+
+@pytest.mark.parametrize("sides", ["off,nine", "off=NO_STEAL,nine=STEAL"])
+def test_nine_without_follow_ups(bits, sides):
+    bits.kernel("image", "PLACE_LAG STEAL")
+    bits.compare("--runs", 2, "--sides", sides)
+    assert [row["side"] for row in bits.rows].count("nine") == 2 and {row["valid"] for row in bits.rows} == {"yes"}
+
+
+@pytest.mark.parametrize("words,message", [
+    (["--factorial", "STEAL,WHAT"], "--factorial: 'WHAT' is no bit of the series: STEAL, STEAL_FIRST"),
+    (["--factorial", "STEAL_FIRST"], "STEAL_FIRST does nothing without STEAL"),
+    (["--factorial", "STEAL", "--sides", "off,all"], "--sides and --factorial exclude each other"),
+    (["--factorial", "STEAL", "--kernel", "base,patched"], "several kernels (--kernel) and --factorial exclude each other"),
+    (["--factorial", "SYNC_WAIT,STEAL,STEAL_FIRST,STEAL_SLICE,STEAL_BUSIEST,SIXTH"], "6 bits; at most 5"),
+])
+def test_usage_errors_of_factorial(bits, words, message):
+    (bits.top / "bench/features").open("a").write("SIXTH follow-up something\n")
+    _, stderr = bits.compare(*words, rc=2)
+    assert len(stderr.splitlines()) == 1 and message in stderr and not bits.out.exists() and not bits.log.exists()
+
+
+def test_no_list_of_bits(bits):
+    (bits.top / "bench/features").unlink()
+    _, stderr = bits.compare(rc=2)
+    assert len(stderr.splitlines()) == 1 and "bench/features: cannot read it" in stderr and not bits.out.exists()
 
 
 def test_machine_dies(sim):

@@ -170,7 +170,7 @@ class Lab:
     def whole(self, pairs):
         """Each run is there once, and nothing else is left, here or on the hosts that live."""
         assert sorted((int(row["pair"]), row["side"]) for row in self.rows) == [(pair, side) for pair in range(1, pairs + 1)
-                                                                                for side in ("off", "on")]
+                                                                                for side in ("all", "off")]
         assert sorted(path.name for path in (self.out / "raw").iterdir() if path.name != ".joblog") == sorted(
             f"command-{pair}.tar" for pair in range(1, pairs + 1))
         self.nothing_left()
@@ -283,7 +283,7 @@ def test_simulated(lab):
     options = ["--machine", "1x4x1", "--runs", 6, "--add", "mine", "--append", "a=b c", "--caches", "./preset", "--", "mine"]
     stdout, _ = lab.ab(*options, *words)
     assert "GAIN" in stdout and "words: {} {%} a  b $(echo no) '" in subprocess.run(
-        ["tar", "-xOf", lab.out / "raw/command-1.tar", "runs/command/1-on/stdout"], capture_output=True, text=True, check=True).stdout
+        ["tar", "-xOf", lab.out / "raw/command-1.tar", "runs/command/1-all/stdout"], capture_output=True, text=True, check=True).stdout
     lab.whole(6)
     assert "runqueues[*] line 2," in (lab.out / "lines.csv").read_text()
     assert lab.seeds == list(range(1001, 1007)) and lab.log.read_text().count(" smt 0.7\n") == 6
@@ -342,9 +342,10 @@ def test_all_units_fail(lab):
 
 def test_kernel_without_the_feature(lab):
     (lab.top / "scripts/image").write_text("PLACE_LAG\n")
-    stderr = lab.ab(*lab.sim("--runs", 12), rc=3)[1]
+    stderr = lab.ab(*lab.sim("--runs", 12), rc=2)[1]
     errors = [line for line in stderr.splitlines() if "error" in line]
-    assert len(errors) == 1 and "has no STEAL" in errors[0] and len(lab.seeds) <= 6
+    assert len(errors) == 1 and "has no STEAL; boot a kernel with the patches (scripts/apply)" in errors[0] and len(lab.seeds) <= 6
+    assert not lab.out.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -367,11 +368,11 @@ def test_two_hosts(lab):
     stdout, stderr = lab.ab("--runs", 6, "--", "load", "1000", "900")
     rows = lab.rows
     assert sorted((row["host"], int(row["pair"]), row["side"]) for row in rows) == [
-        (host, pair, side) for host in ("alpha", "beta") for pair in range(1, 7) for side in ("off", "on")]
+        (host, pair, side) for host in ("alpha", "beta") for pair in range(1, 7) for side in ("all", "off")]
     assert "12 of 12 pairs" in stderr and {path.name for path in (lab.out / "raw").iterdir()} == {"alpha.tar", "beta.tar"}
     # each host has an order of its own
     order = {host: [row["side"] for row in rows if row["host"] == host and row["position"] == "1"] for host in ("alpha", "beta")}
-    assert all(sorted(sides) == ["off"] * 3 + ["on"] * 3 for sides in order.values())
+    assert all(sorted(sides) == ["all"] * 3 + ["off"] * 3 for sides in order.values())
     table = [re.split(r"\s{2,}", line) for line in stdout.splitlines() if line.startswith("time (less")]
     assert [line[2] for line in table] == ["alpha", "beta", "all"]
     assert [line[-1] for line in table] == ["6", "6", "12"] and all(10 < float(line[5]) < 12 for line in table)
@@ -390,9 +391,9 @@ def test_two_hosts(lab):
 def test_loads(lab):
     """On measured hosts, and on simulated machines there."""
     words = ["--load", "hackbench-1,hackbench-2", "--runs", 2, "--loops", 1000]
-    expected = sorted((level, pair, side) for level in "12" for pair in "12" for side in ("off", "on"))
+    expected = sorted((level, pair, side) for level in "12" for pair in "12" for side in ("all", "off"))
     _, stderr = lab.ab(*words)
-    assert re.search(r"^ab: beta, hackbench-2, pair 1: on \+1\d\.\d %; \d of 8 pairs", stderr, re.M), stderr
+    assert re.search(r"^ab: beta, hackbench-2, pair 1: all \+1\d\.\d %; \d of 8 pairs", stderr, re.M), stderr
     for host in ("alpha", "beta"):
         assert sorted((row["level"], row["pair"], row["side"]) for row in lab.rows if row["host"] == host) == expected
     shutil.rmtree(lab.out)
@@ -454,20 +455,34 @@ def test_interrupted_on_hosts(lab, number):
     shutil.rmtree(home / ".cache")
     stderr = lab.ab(*load)[1]
     assert "3 of 5 pairs; going on" in stderr and len(lab.rows) == 10
-    # the 4th of side on was interrupted, and its other run may have been
+    # the 4th of side all was interrupted, and its other run may have been
     assert (home / "proc/count-on").read_text() == "6"
 
 
 def test_host_cannot_measure(lab):
     (lab.hosts["beta"].home / "sys/kernel/debug/sched/features").write_text("PLACE_LAG\n")
-    stdout, stderr = lab.ab("--", "load", "1000", "900", rc=3)
+    stdout, stderr = lab.ab("--", "load", "1000", "900", rc=2)
     errors = [line for line in stderr.splitlines() if "error" in line]
     assert stdout == "" and len(errors) == 1 and "host beta: " in errors[0] and "has no STEAL" in errors[0]
 
 
+def test_factorial(lab):
+    """On measured hosts, and on simulated machines there: the collector knows the bits."""
+    shutil.copy(TOP / "tests/data/features", lab.top / "bench/features")
+    for host in lab.hosts.values():
+        # The collector's features file is a plain file, which cannot have two features.
+        (host.home / "sys/kernel/debug/sched/features").write_text("PLACE_LAG STEAL\n")
+    stdout, _ = lab.ab("--factorial", "STEAL", "--runs", 2, "--", "load", "1000", "900")
+    assert {(row["host"], row["side"]) for row in lab.rows} == {(host, side) for host in ("alpha", "beta") for side in ("off", "STEAL")}
+    assert "share of each bit:" in stdout and "Hartung and Knapp's over the hosts" in " ".join(stdout.split())
+    shutil.rmtree(lab.out)
+    stdout, _ = lab.ab(*lab.sim("--runs", 2, "--sides", "off,nine"))
+    assert {row["side"] for row in lab.rows} == {"off", "nine"}
+
+
 def test_command_fails_on_hosts(lab):
     stderr = lab.ab("--runs", 20, "--", "load", "1000", "900", "fail-on", rc=3)[1]
-    assert "the command failed in " in stderr and "runs of side on (status 7)" in stderr and len(lab.rows) < 40
+    assert "the command failed in " in stderr and "runs of side all (status 7)" in stderr and len(lab.rows) < 40
 
 
 def test_attended(tmp_path):

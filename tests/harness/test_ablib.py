@@ -21,8 +21,8 @@ import scipy.stats
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
 import ablib  # noqa: E402
-from ablib import fold, stats  # noqa: E402
-from ablib.plan import Case, Gate, Metric, read_plan  # noqa: E402
+from ablib import features, fold, stats  # noqa: E402
+from ablib.plan import AbError, Case, Gate, Metric, read_plan  # noqa: E402
 
 SIDES = "off=NO_STEAL,on=STEAL"
 # A user would see a warning of numpy or pandas.
@@ -94,6 +94,110 @@ class Raw:
 def raw(tmp_path):
     """raw(OPTIONS): a directory as of Raw."""
     return lambda name="cmp", **options: Raw(tmp_path / name, **options)
+
+
+# features
+
+BITS = features.read_bits(TOP / "tests/data/features")
+
+
+def bits_of(texts):
+    """The features that patches add, in order: name -> number of the patch, from 1. A patch may change a feature of the kernel."""
+    found = {}
+    for number, text in enumerate(texts, 1):
+        added, removed = (re.findall(rf"^[{sign}]SCHED_FEAT\((\w+),", text, re.M) for sign in "+-")
+        found |= {name: number for name in added if name not in removed and name not in found}
+        for name in set(removed) - set(added):
+            found.pop(name, None)
+    return found
+
+
+def wrong_bits(bits, texts):
+    """What is wrong with a list of bits: a bit without a patch, a patch without a bit, another order, or nine or not."""
+    found = bits_of(texts)
+    return [f"{name} is in no patch" for name in bits if name not in found] + \
+        [f"patch {number} adds {name}, which is not in the list" for name, number in found.items() if name not in bits] + \
+        ["the order differs"] * (list(found) != list(bits) and set(found) == set(bits)) + \
+        [f"{name} is of patch {found[name]}" for name, bit in bits.items() if name in found and bit.nine != (found[name] <= 9)]
+
+
+def test_features_are_those_of_the_patches():
+    patches = sorted(path for path in (TOP / "patches").glob("0*.patch") if not path.name.startswith("0000"))
+    assert wrong_bits(features.read_bits(), [path.read_text() for path in patches]) == []
+
+
+def test_wrong_features_are_found():
+    texts = ["+SCHED_FEAT(STEAL, true)\n", *[" SCHED_FEAT(OLD, true)\n-SCHED_FEAT(BASE, true)\n+SCHED_FEAT(BASE, false)\n"] * 8,
+             "+SCHED_FEAT(STEAL_FIRST, false)\n+SCHED_FEAT(GONE, false)\n",
+             "-SCHED_FEAT(STEAL_FIRST, false)\n+SCHED_FEAT(STEAL_FIRST, true)\n-SCHED_FEAT(GONE, false)\n"]
+    two = {name: BITS[name] for name in ("STEAL", "STEAL_FIRST")}
+    assert wrong_bits(two, texts) == []
+    assert wrong_bits({"STEAL": BITS["STEAL"]}, texts) == ["patch 10 adds STEAL_FIRST, which is not in the list"]
+    assert wrong_bits(two | {"SYNC_WAIT": BITS["SYNC_WAIT"]}, texts) == ["SYNC_WAIT is in no patch"]
+    assert wrong_bits(dict(reversed(two.items())), texts) == ["the order differs"]
+    assert wrong_bits(two, texts[-2:] + texts[:1]) == ["the order differs", "STEAL_FIRST is of patch 1"]
+
+
+def test_read_bits():
+    assert {name: (bit.nine, set(bit.needs)) for name, bit in BITS.items()} == {
+        "STEAL": (True, set()), "STEAL_FIRST": (False, {"STEAL"}), "STEAL_BUSIEST": (False, {"STEAL"}), "STEAL_SLICE": (False, {"STEAL"}),
+        "SYNC_WAIT": (False, set())}
+    assert BITS["SYNC_WAIT"].what.startswith("lets a lone waker")
+
+
+@pytest.mark.parametrize("text", ["STEAL ten text", "STEAL nine", "steal nine text", "A nine text\nA nine text", "A nine needs B text",
+                                  "A nine needs B text\nB nine text", "# none\n", None])
+def test_bad_features(tmp_path, text):
+    path = tmp_path / "features"
+    if text is not None:
+        path.write_text(text + "\n")
+    with pytest.raises(AbError) as refused:
+        features.read_bits(path)
+    assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
+
+
+OFF = "NO_STEAL+NO_STEAL_FIRST+NO_STEAL_BUSIEST+NO_STEAL_SLICE+NO_SYNC_WAIT"
+
+
+@pytest.mark.parametrize("text, made", [
+    ("off", OFF), ("nine", "STEAL+NO_STEAL_FIRST+NO_STEAL_BUSIEST+NO_STEAL_SLICE+NO_SYNC_WAIT"),
+    ("all", "STEAL+STEAL_FIRST+STEAL_BUSIEST+STEAL_SLICE+SYNC_WAIT"), ("NO_STEAL", OFF), ("NO_SYNC_WAIT", OFF),
+    ("SYNC_WAIT+STEAL", "STEAL+NO_STEAL_FIRST+NO_STEAL_BUSIEST+NO_STEAL_SLICE+SYNC_WAIT"), ("NEXT_BUDDY", "NEXT_BUDDY"),
+    ("NO_NEXT_BUDDY+NEXT_BUDDY+A", "NEXT_BUDDY+A"), ("A+off", f"{OFF}+A"),
+    ("all+NO_STEAL_SLICE", "STEAL+STEAL_FIRST+STEAL_BUSIEST+NO_STEAL_SLICE+SYNC_WAIT"), ("all+off", OFF), ("STEAL+NO_STEAL", OFF)])
+def test_resolve(text, made):
+    assert features.is_side(text) and features.resolve(text, BITS) == made
+    assert features.resolve(made, BITS) == made
+
+
+@pytest.mark.parametrize("text", ["", "nin", "off+", "+A", "Off", "a=b"])
+def test_not_a_side(text):
+    assert not features.is_side(text)
+
+
+def test_factorial():
+    chosen, sides = features.factorial("SYNC_WAIT,STEAL,STEAL_FIRST", BITS)
+    assert chosen == ["STEAL", "STEAL_FIRST", "SYNC_WAIT"]
+    assert list(sides) == ["off", "STEAL", "SYNC_WAIT", "STEAL+STEAL_FIRST", "STEAL+SYNC_WAIT", "STEAL+STEAL_FIRST+SYNC_WAIT"]
+    assert sides["off"] == OFF and sides["STEAL+SYNC_WAIT"] == features.resolve("STEAL+SYNC_WAIT", BITS)
+    assert features.left_out_text(chosen, sides).startswith("2 of 8 combinations left out")
+    assert len(features.factorial(",".join(BITS), BITS)[1]) == 2 * (1 + 8)
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("STEAL,WHAT", "'WHAT' is no bit of the series: STEAL, STEAL_FIRST, STEAL_BUSIEST, STEAL_SLICE, SYNC_WAIT"), ("", "'' is no bit"),
+    ("STEAL,STEAL", "STEAL stands twice"), ("NO_STEAL", "'NO_STEAL' is no bit"),
+    ("SYNC_WAIT,STEAL_SLICE", "STEAL_SLICE does nothing without STEAL; add STEAL, or leave STEAL_SLICE out")])
+def test_bad_factorial(text, reason):
+    with pytest.raises(AbError) as refused:
+        features.factorial(text, BITS)
+    assert str(refused.value).startswith("--factorial: " + reason)
+
+
+def test_too_many_for_a_factorial():
+    bits = BITS | {"SIXTH": features.Bit("SIXTH", False, frozenset(), "x")}
+    with pytest.raises(AbError, match="6 bits; at most 5, which are 32 sides"):
+        features.factorial(",".join(bits), bits)
 
 
 # plan
@@ -792,6 +896,143 @@ def test_three_sides(raw):
     text, verdict = shown(made)
     assert [(row["side"], row["verdict"], row["unit"]) for row in lines_of(text, "metric")] == [("on", "LOSS", "ms"), ("x", "GAIN", "ms")]
     assert verdict.loss and text.startswith("LOSS: on is 50.0 % worse than off") and "\nGAIN: x is 100.0 % better than off" in text
+
+
+def factorial(raw, names, speed, runs=8, cases=("hackbench-1", "hackbench-4"), hosts=(), **options):
+    """A comparison of the combinations of bits. SPEED: of a case's level and the bits that are on, how much faster (a factor)."""
+    chosen, sides = features.factorial(names, BITS)
+    more = f"bits {','.join(BITS)}\nfactorial {','.join(chosen)}\n" + (f"hosts {','.join(hosts)}\n" if hosts else "")
+    made = raw(sides=",".join(f"{label}={what}" for label, what in sides.items()), more=more, runs=runs, cases=cases, **options)
+    draw = random.Random(7)
+    for host in hosts or [""]:
+        for case in cases:
+            for pair in range(1, runs + 1):
+                drift = draw.uniform(0.9, 1.1)
+                for label, what in sides.items():
+                    ns = 1e9 * drift * draw.gauss(1, 0.004) / speed(case[-1], set(what.split("+")))
+                    made.run(pair, label, int(ns), case=case, stdout=f"rate {1e9 / ns}", **({"host": host, "unit": host} if host else {}))
+    return made
+
+
+def known_speed(level, on):
+    """STEAL is worth 10 %; with it, STEAL_FIRST 4 %, on 4 groups it costs 4 %; SYNC_WAIT 2 %, and 6 % beside STEAL."""
+    first = ("STEAL_FIRST" in on and "STEAL" in on) * (0.04 if level == "1" else -0.04)
+    return (1 + 0.1 * ("STEAL" in on)) * (1 + first) * (1 + ("SYNC_WAIT" in on) * (0.06 if "STEAL" in on else 0.02))
+
+
+@pytest.mark.parametrize("metric", ["time", "rate=rate (.*),req/s,more"])
+def test_shares(raw, metric):
+    """The main effect, alone and last, from the values of the runs; p by scipy."""
+    made = factorial(raw, "STEAL,STEAL_FIRST,SYNC_WAIT", known_speed, metrics=(metric,))
+    text, verdict = shown(made)
+    frame = made.frame()
+    column = "time_ns" if metric == "time" else "metric:rate"
+    shares = {(share.main.case.level, share.main.side): share for share in ablib.table.summarise(made.path).shares}
+    assert list(shares) == [(level, bit) for level in "14" for bit in ("STEAL", "STEAL_FIRST", "SYNC_WAIT")]
+    sides = {"STEAL": [("off", "STEAL"), ("SYNC_WAIT", "STEAL+SYNC_WAIT")],
+             "STEAL_FIRST": [("STEAL", "STEAL+STEAL_FIRST"), ("STEAL+SYNC_WAIT", "STEAL+STEAL_FIRST+SYNC_WAIT")],
+             "SYNC_WAIT": [("off", "SYNC_WAIT"), ("STEAL", "STEAL+SYNC_WAIT"), ("STEAL+STEAL_FIRST", "STEAL+STEAL_FIRST+SYNC_WAIT")]}
+    every = "STEAL+STEAL_FIRST+SYNC_WAIT"
+    last = {"STEAL": ("SYNC_WAIT", every), "STEAL_FIRST": ("STEAL+SYNC_WAIT", every), "SYNC_WAIT": ("STEAL+STEAL_FIRST", every)}
+    for (level, bit), share in shares.items():
+        of_level = frame[frame["level"] == level].sort_values("pair")
+        values = {label: of_level[of_level["side"] == label][column].to_numpy() for label in made.sides}
+
+        def ratio(pair, of=numpy.median):
+            base, side = (of(values[label]) for label in pair)
+            return base / side if metric == "time" else side / base
+
+        def percents(some):
+            return float(numpy.mean([100 * (ratio(pair) - 1) for pair in some]))
+
+        assert share.sides == len(sides[bit])
+        assert share.percent["main"] == pytest.approx(percents(sides[bit]))
+        assert share.percent["last"] == pytest.approx(percents([last[bit]]))
+        logs = numpy.mean([numpy.log(ratio(pair, lambda some: some)) for pair in sides[bit]], axis=0)
+        assert share.main.found.p == pytest.approx(scipy.stats.wilcoxon(logs, method="exact").pvalue)
+        assert share.main.bounds[0] < stats.percent(numpy.median(logs)) < share.main.bounds[1]
+        if bit == "STEAL_FIRST":
+            assert share.alone is None and "alone" not in share.percent
+        else:
+            assert share.percent["alone"] == pytest.approx(percents([("off", bit)]))
+    assert shares["1", "STEAL"].percent["main"] == pytest.approx(12, abs=1)
+    assert shares["4", "STEAL_FIRST"].percent["main"] == pytest.approx(-4, abs=1)
+    assert re.match("STEAL: main effect from .*q below 0.05 in 2 of 2 rows", text)
+    assert says(text, "2 of 8 combinations left out: each is equal to another one") and "\nshare of each bit:\n" in text
+    assert says(text, "sides off (baseline), STEAL, SYNC_WAIT, STEAL+STEAL_FIRST, ") and not verdict.loss
+    page = (made.path / "page.html").read_text()
+    assert "Share of each bit" in page and "Combinations of STEAL, STEAL_FIRST, SYNC_WAIT: hackbench" in page
+    assert " --factorial STEAL,STEAL_FIRST,SYNC_WAIT" in page and "--sides" not in page
+    assert "How much better it is with each bit than without it" in page
+
+
+def test_shares_of_one_bit_and_few_pairs(raw):
+    made = factorial(raw, "STEAL", known_speed, runs=2, cases=("hackbench-1",))
+    text, _ = shown(made)
+    (share,) = ablib.table.summarise(made.path).shares
+    assert share.percent["main"] == share.percent["alone"] == share.percent["last"] and share.main.bounds is None
+    assert re.match(r"STEAL: main effect \+\d+\.\d %; q below 0.05 in 0 of 1 row\.\n", text) and "left out" not in text
+
+
+def test_pictures_of_many_sides(raw):
+    """18 sides in a case: pictures with a colour for each side show the first and the last."""
+    made = factorial(raw, ",".join(BITS), known_speed, runs=3, cases=("hackbench-1",))
+    shown(made)
+    summary = ablib.table.summarise(made.path)
+    pictures = {picture.name: picture for picture in ablib.plots.draw(summary)}
+    assert len(summary.plan.labels) == 18 and pictures["distribution"].caption.endswith(" Of 18 sides, the first and the last.")
+    assert [row.side for row in summary.main_shares] == list(BITS) and "sides" not in pictures["speedup"].caption.partition("alone")[2]
+    assert ablib.plots.drawn(list("abcdefg")) == list("abcdefg") and ablib.plots.which(list("abcdefg")) == ""
+
+
+def test_loss_in_a_factorial(raw):
+    """The table has verdicts for the sides, and they decide."""
+    made = factorial(raw, "STEAL,SYNC_WAIT", lambda level, on: 0.9 if "SYNC_WAIT" in on else 1.0, cases=("hackbench-1",))
+    text, verdict = shown(made)
+    assert verdict.loss and "LOSS: SYNC_WAIT is " in text and text.startswith("STEAL: ")
+
+
+def test_shares_without_runs(raw):
+    """A side that always fails: no share, and the reason."""
+    made = factorial(raw, "STEAL", known_speed, runs=2, cases=("hackbench-1", "hackbench-4"))
+    for path in made.path.glob("raw/here/runs/hackbench-4/*-STEAL"):
+        shutil.rmtree(path)
+        made.run(path.name.partition("-")[0], "STEAL", exit="1\n", case="hackbench-4")
+    text, verdict = shown(made)
+    assert "every run of side STEAL failed" in verdict.cannot
+    assert re.search(r"^ +4 +STEAL +-( +-)* +1 +0$", text, re.M), text
+
+
+def test_shares_on_hosts(raw):
+    made = factorial(raw, "STEAL,SYNC_WAIT", known_speed, hosts=("a", "b", "c"), cases=("hackbench-1",))
+    text, _ = shown(made)
+    shares = {share.main.side: share for share in ablib.table.summarise(made.path).shares}
+    frame = made.frame()
+    effects = []
+    for host in "abc":
+        logs = {label: numpy.log(frame[(frame["host"] == host) & (frame["side"] == label)].sort_values("pair")["time_ns"].to_numpy())
+                for label in made.sides}
+        effects.append(stats.effect((logs["off"] - logs["STEAL"] + logs["SYNC_WAIT"] - logs["STEAL+SYNC_WAIT"]) / 2))
+    want = stats.combine(effects)
+    assert shares["STEAL"].percent["main"] == pytest.approx(stats.percent(want.estimate))
+    assert shares["STEAL"].main.found.p == pytest.approx(want.p)
+    assert says(text, "Hartung and Knapp's over the hosts, and so is the effect")
+
+
+@pytest.mark.parametrize("sides", ["off=NO_STEAL,x=STEAL", "off=NO_STEAL+NO_SYNC_WAIT,all=STEAL+SYNC_WAIT,again=STEAL+SYNC_WAIT"])
+def test_plan_of_a_factorial_with_other_sides(raw, sides):
+    made = raw(sides=sides, more="factorial STEAL,SYNC_WAIT\n")
+    with pytest.raises(AbError, match="the sides are not combinations of the bits in the line 'factorial'"):
+        read_plan(made.path)
+
+
+def test_sides_in_the_header(raw):
+    """Of a plan with the bits, only what is on."""
+    sides = f"off={OFF},all={features.resolve('all', BITS)},x={features.resolve('STEAL+NEXT_BUDDY', BITS)},NEXT_BUDDY=NEXT_BUDDY"
+    text, _ = shown(raw(sides=sides, more=f"bits {','.join(BITS)}\n").pairs([(5, 6, 7, 8)] * 3))
+    every = "STEAL+STEAL_FIRST+STEAL_BUSIEST+STEAL_SLICE+SYNC_WAIT"
+    assert f"\nsides    off (baseline), all ({every}), x (STEAL+NEXT_BUDDY), NEXT_BUDDY\n" in text
+    assert "a side that names one of them has the others off" in text
 
 
 def test_counts_and_perf(raw):

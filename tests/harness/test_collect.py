@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from collector import AWKS, EVENTS, FEATURES, ONE_PER_SHELL, TRACING, Machine
+from collector import AWKS, COLLECTOR, EVENTS, FEATURES, ONE_PER_SHELL, TRACING, Machine
 from commands import FAKES, TOP, processes, wait_for
 
 sys.path.insert(0, str(TOP / "bench"))
@@ -130,7 +130,7 @@ def test_failed_and_invalid_runs_stand(each_shell):
     (both("hackbench-1"), [], [], 3, "hackbench-1: hackbench is not installed (package rt-tests)"),
     (both("tbench-1"), [], [], 3, "tbench-1: tbench is not installed (package dbench)"),
     (["command 0 1 on STEAL"], ["true"], [], 3, "no tracefs, which traced runs need"),
-    (["command 1 1 on NO_SUCH"], ["true"], [], 3, "has no SUCH"),
+    (["command 1 1 on NO_SUCH"], ["true"], [], 2, "has no SUCH"),
 ])
 def test_collector_refuses(here, lines, command, options, status, message):
     here.script("mount", "exit 1")
@@ -151,7 +151,7 @@ def test_collector_needs_features_to_switch(here):
     assert here.run_file("1-base", "valid") == "yes"
 
 
-@pytest.mark.parametrize("line,rc", [("STEAL", 0), ("OTHER", 3)])
+@pytest.mark.parametrize("line,rc", [("STEAL", 0), ("OTHER", 2)])
 def test_debugfs_is_mounted_and_unmounted(here, line, rc):
     shutil.rmtree(here.root / "sys/kernel/debug/sched")
     here.script("mount", '[ "$1 $2 $3" = "-t debugfs debugfs" ] || exit 1\nPATH=/usr/bin:/bin\n'
@@ -159,6 +159,35 @@ def test_debugfs_is_mounted_and_unmounted(here, line, rc):
     here.script("umount", f'PATH=/usr/bin:/bin\ncp "$1/sched/features" {here.root}/last\nrm -r "$1/sched"')
     here.collect(PAIR, "load", "1000", "900", rc=rc)
     assert not (here.root / "sys/kernel/debug/sched").exists() and here.get("last").split()[-1] == line
+
+
+@pytest.mark.parametrize("has,sides,message", [
+    ("STEAL", ["STEAL+NO_SYNC_WAIT", "NO_STEAL+NO_SYNC_WAIT"], ""),
+    ("STEAL", ["STEAL+NO_SYNC_WAIT", "STEAL+SYNC_WAIT"],
+     "has no SYNC_WAIT; it has the nine patches, but not all follow-ups: apply them (scripts/apply), or compare off,nine"),
+    ("STEAL", ["STEAL+SYNC_WAIT+NO_OTHER", "STEAL_FIRST"], "has no OTHER, STEAL_FIRST, SYNC_WAIT; it has the nine patches"),
+    ("STEAL", ["STEAL+NO_OTHER", "NO_STEAL"], "has no OTHER\n"),
+    ("NEXT_BUDDY", ["NO_STEAL", "NO_STEAL+NEXT_BUDDY"], ""),
+    ("NEXT_BUDDY", ["NO_STEAL", "STEAL+SYNC_WAIT"], "has no STEAL, SYNC_WAIT; boot a kernel with the patches (scripts/apply)")])
+def test_bits_that_the_kernel_lacks(here, tmp_path, has, sides, message):
+    """A bit of the series that no line turns on may be missing: it is off. The list is beside the collector, or one directory up."""
+    place = tmp_path / "copy/collect"
+    shutil.copytree(COLLECTOR.parent, place)
+    shutil.copy(TOP / "tests/data/features", place if "OTHER" in sides[0] else place.parent)
+    here.script_path = place / "collect.sh"
+    here.put(FEATURES, f"PLACE_LAG {has}\n")
+    said = here.collect([f"command 1 {number} side{number} {what}" for number, what in enumerate(sides, 1)], "load", "9", "8",
+                        rc=2 if message else 0)
+    assert message in said and len(said.splitlines()) == bool(message)
+    assert here.out.exists() == (not message) and here.get(FEATURES).split()[-1] == has
+    if not message:
+        assert here.run_file("1-side2", "valid") == "yes"
+        assert here.run_file("1-side2", "features").split()[-1] == {"STEAL": "NO_STEAL", "NEXT_BUDDY": "NEXT_BUDDY"}[has]
+
+
+def test_a_label_with_a_plus(here):
+    here.collect(["command 1 1 STEAL+X STEAL"], "load", "9", "8")
+    assert here.run_file("1-STEAL+X", "valid") == "yes"
 
 
 def test_three_sides(here):

@@ -6,12 +6,18 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from collector import FEATURES, ONE_PER_SHELL, SHELLS, Machine
+from collector import FEATURES, ONE_BIT, ONE_PER_SHELL, SHELLS, Machine
 from commands import TOP, wait_for
+
+sys.path.insert(0, str(TOP / "bench"))
+
+from ablib import features  # noqa: E402
+from ablib.plan import read_plan  # noqa: E402
 
 OPTIONS = {"--loops": "50", "--runs": "7", "--out": "a b", "--jobs": "2", "--quantum": "100", "--ips": "9", "--idle-exit": "0",
            "--caches": "intel", "--append": "x=1 y", "--timeout": "60"}
@@ -26,6 +32,7 @@ class Hackbench(Machine):
         self.script_path = root / "bench/run-hackbench.sh"
         shutil.copy(TOP / "bench/run-hackbench.sh", self.script_path)
         shutil.copytree(TOP / "bench/collect", root / "bench/collect")
+        (root / "bench/features").write_text(ONE_BIT)
         for tool in ("ls", "rmdir"):
             self.link(shutil.which(tool))
         self.script("sh", " ".join(["exec", shutil.which(SHELLS[kind.split("-")[0]][0]), *SHELLS[kind.split("-")[0]][1:], '"$@"']))
@@ -64,11 +71,11 @@ def test_without_python(tmp_path, kind):
     m = Hackbench(tmp_path, kind)
     m.add_tracefs()
     stdout, stderr = m.call("--groups", "1,4", "--loops", "50", "--runs", "6", "--trace", "--trace-loops", "20", "--pipe", "--out", m.out)
-    assert stdout == "" and f"28 runs; their files go to {m.out}" in stderr and "hackbench-pipe-4, pair 1, on: 0.250 s" in stderr
+    assert stdout == "" and f"28 runs; their files go to {m.out}" in stderr and "hackbench-pipe-4, pair 1, all: 0.250 s" in stderr
     assert f"to make the table, copy {m.out} to a machine with a checkout" in stderr
     plan = m.get("out/plan").splitlines()
     assert plan[:3] == ["format 2", "case hackbench-pipe-1", "case hackbench-pipe-4"]
-    for line in ("sides off=NO_STEAL,on=STEAL", "metric:hackbench-pipe time", "level_name:hackbench-pipe groups", "loops 50",
+    for line in ("sides off=NO_STEAL,all=STEAL", "bits STEAL", "metric:hackbench-pipe time", "level_name:hackbench-pipe groups", "loops 50",
                  "trace_loops 20", "runs 6", "machine here", f"kernel {os.uname().release} {os.uname().version}"):
         assert line in plan
     assert any(line.startswith("about:hackbench-pipe groups of ") for line in plan)
@@ -77,10 +84,10 @@ def test_without_python(tmp_path, kind):
     order = m.order()
     assert [(case, pair) for case, pair, _ in order[::2]] == [
         (f"hackbench-pipe-{g}", pair) for pair in "1234560" for g in (4, 1)]
-    assert all({order[n][2], order[n + 1][2]} == {"off", "on"} for n in range(0, 28, 2))
+    assert all({order[n][2], order[n + 1][2]} == {"off", "all"} for n in range(0, 28, 2))
     for case in ("hackbench-pipe-1", "hackbench-pipe-4"):
         first = [side for number, (name, _, side) in enumerate(order[:24]) if name == case and number % 2 == 0]
-        assert first.count("on") == 3
+        assert first.count("all") == 3
     assert {tuple(args[2:]) for _, _, args in m.calls()} == {("-l", "50", "-p"), ("-l", "20", "-p")}
     assert sorted(path.name for path in m.out.iterdir()) == ["plan", "raw"]
     m.untouched()
@@ -117,20 +124,54 @@ def test_failed_run_and_three_sides(machine):
     assert machine.get("out/raw/here/runs/hackbench-1/1-two-b/schedule").split()[3:] == ["two-b", "STEAL+NEXT_BUDDY"]
 
 
-@pytest.mark.parametrize("change,message", [
-    (lambda m: (m.bin / "hackbench").unlink(), "hackbench is not installed (package rt-tests)"),
-    (lambda m: m.put(FEATURES, "PLACE_LAG STEALTH NO_STEALTHY\n"), "has no STEAL; run this on a kernel with the patches"),
-    (lambda m: shutil.rmtree(m.root / "sys/kernel/debug"), "this kernel has no scheduler features"),
+@pytest.mark.parametrize("change,message,rc", [
+    (lambda m: (m.bin / "hackbench").unlink(), "hackbench is not installed (package rt-tests)", 3),
+    (lambda m: m.put(FEATURES, "PLACE_LAG STEALTH NO_STEALTHY\n"), "has no STEAL; run this on a kernel with all patches", 2),
+    (lambda m: shutil.rmtree(m.root / "sys/kernel/debug"), "this kernel has no scheduler features", 3),
 ])
-def test_what_the_machine_must_have(machine, change, message):
+def test_what_the_machine_must_have(machine, change, message, rc):
     change(machine)
-    _, stderr = machine.call("--groups", "1", "--out", machine.out, rc=3)
+    _, stderr = machine.call("--groups", "1", "--out", machine.out, rc=rc)
     assert message in stderr and not machine.out.exists()
 
 
 def test_a_file_beside_it_is_missing(machine):
     shutil.rmtree(machine.root / "bench/collect")
     assert "copy the directory collect beside" in machine.call(rc=1)[1]
+    (machine.root / "bench/features").unlink()
+    assert "bench/features: no such file; copy it beside" in machine.call(rc=1)[1]
+
+
+SIDE_LISTS = ["off,all", "off,nine,all", "x=NO_STEAL,STEAL", "STEAL+SYNC_WAIT,y=NEXT_BUDDY,a.b=all+NO_STEAL_SLICE+NEXT_BUDDY",
+              "off=off+NO_NEXT_BUDDY,all=all+NO_NEXT_BUDDY", "o=all+off+NEXT_BUDDY+NO_NEXT_BUDDY,p=STEAL+NO_STEAL,nine"]
+
+
+@pytest.mark.parametrize("sides", SIDE_LISTS)
+@pytest.mark.parametrize("kind", ONE_PER_SHELL)
+def test_sides_are_those_of_bench_ab(tmp_path, kind, sides):
+    m = Hackbench(tmp_path, kind)
+    shutil.copy(TOP / "tests/data/features", m.root / "bench/features")
+    bits = features.read_bits(m.root / "bench/features")
+    m.put(FEATURES, " ".join(["PLACE_LAG", "NO_NEXT_BUDDY", *bits]) + "\n")
+    m.call("--groups", "1", "--runs", "1", "--out", m.out, "--features", sides)
+    expected = {word.partition("=")[0]: features.resolve(word.rpartition("=")[2], bits) for word in sides.split(",")}
+    assert read_plan(m.out).sides == expected and read_plan(m.out).words("bits") == list(bits)
+    for label, what in expected.items():
+        assert m.get(f"out/raw/here/runs/hackbench-1/1-{label}/schedule").split()[3:] == [label, what]
+
+
+@pytest.mark.parametrize("sides,rc,message", [
+    ("off,all", 2, "has no STEAL_FIRST, STEAL_SLICE (it has the nine patches, but not all follow-ups: --features off,nine compares those); "
+                   "run this on a kernel with all patches"),
+    ("off,nine", 0, ""), ("off=NO_STEAL,nine=STEAL", 0, ""), ("off,OTHER", 2, "has no OTHER; run this"),
+    ("off,NO_OTHER", 2, "has no OTHER; run this")])
+def test_kernel_without_follow_ups(machine, sides, rc, message):
+    shutil.copy(TOP / "tests/data/features", machine.root / "bench/features")
+    line = "PLACE_LAG STEAL STEAL_BUSIEST SYNC_WAIT\n"
+    machine.put(FEATURES, line)
+    _, stderr = machine.call("--groups", "1", "--runs", "1", "--here", "--out", machine.out, "--features", sides, rc=rc)
+    assert message in stderr.replace(", or in a checkout, which simulates a machine", "")
+    assert machine.out.exists() == (rc == 0) and (rc == 0 or len(stderr.splitlines()) == 1)
 
 
 def test_not_root():
@@ -183,7 +224,7 @@ def test_simulated_machine(machine, why, modules):
     assert machine.translated(*more, *why, "--trace-loops", "0")[0] == ["--load", "hackbench", *default, *more, *why]
     assert machine.translated("--published", *why)[0] == ["--load", "hackbench", *default, "--published", *why, "--trace"]
     assert "--trace-loops cannot be 0" in machine.call("--published", *why, "--trace-loops", "0", rc=2)[1]
-    _, stderr = machine.call(*why, "--here", rc=2 if why else 3)
+    _, stderr = machine.call(*why, "--here", rc=2)
     assert "has no STEAL" in stderr or "--here and --" in stderr
 
 
@@ -200,6 +241,8 @@ def test_python_without_modules(machine):
     (["--loops", "1x"], "not a positive number: 1x"), (["--groups", "1 -2"], "not a positive number: -2"), (["--groups", "0"], "number: 0"),
     (["--trace-loops", "0", "--trace"], "not a positive number: 0"),
     (["--features", "=STEAL"], "not a side"), (["--features", "a=b=c"], "not a side"), (["--features", "a/b=STEAL"], "not a side"),
+    (["--features", "off,nin"], "not a side: nin"), (["--features", "off,off+all+"], "not a side"),
+    (["--features", "off,,all"], "not a side"),
     (["--features", "a=STEAL"], "fewer than two sides"), (["--features", "a=STEAL,a=NO_STEAL"], "two sides are called a"),
     (["--trace-loops", "9"], "--trace-loops needs --trace"), (["--machine", "1x2x1", "--here"], "--here and --machine exclude each other"),
     (["--table", ".", "--here"], "--table takes no other option"),

@@ -46,7 +46,7 @@ def test_counts(tmp_path, name):
 
 
 def test_lines(tmp_path, capsys):
-    traces = [tmp_path / f"trace-{groups}" for groups in (1, 20)]
+    traces = [tmp_path / name for name in ("trace", "0-STEAL+SYNC_WAIT")]
     for trace, name in zip(traces, ("stolen and preempted", "moved in its sleep")):
         trace.write_text(trace_text(START + CASES[name][0]))
     assert WAKEUPS.main(list(map(str, traces))) == 0

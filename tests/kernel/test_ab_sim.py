@@ -19,7 +19,7 @@ def test_simulated_machine(run, top, sim_kernel, tmp_path):
     for row in rows:
         assert row["cpus"] == "4" and 0 < float(row["metric:hackbench"]) <= float(row["time_ns"]) / 1e9 < 10
         assert all(float(row[name]) > 0 for name in ("busy_percent", "slice_ms", "sched", "wake", "find_percent", "across"))
-        assert (float(row["steal"]) > 0) == (row["side"] == "on")
+        assert (float(row["steal"]) > 0) == (row["side"] == "all")
     assert not list(temporary.iterdir())
 
 

@@ -34,15 +34,15 @@ def test_tasks_are_stolen_with_steal_alone(comparison):
     """A single run of this size can do without a steal; four cannot."""
     with (comparison[1] / "runs.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["pair"] != "0"]
-    stolen = {side: [float(row["steal"]) for row in rows if row["side"] == side] for side in ("off", "on")}
-    assert stolen["off"] == [0, 0, 0, 0] and len(stolen["on"]) == 4 and sum(stolen["on"]) > 0
+    stolen = {side: [float(row["steal"]) for row in rows if row["side"] == side] for side in ("off", "all")}
+    assert stolen["off"] == [0, 0, 0, 0] and len(stolen["all"]) == 4 and sum(stolen["all"]) > 0
 
 
 def test_table_is_printed(comparison):
     """A row for each number of groups, and one for each side of what the scheduler did."""
     said = comparison[0]
     assert re.findall(r"^ +([12]) +ms +[0-9.]+ +[0-9.]+ +[+-]", said, re.M)[-2:] == ["1", "2"], said
-    assert re.findall(r"^ +([12]) +(off|on) +[0-9.]+ ", said, re.M)[-4:] == [("1", "off"), ("1", "on"), ("2", "off"), ("2", "on")], said
+    assert re.findall(r"^ +([12]) +(off|all) +[0-9.]+ ", said, re.M)[-4:] == [("1", "off"), ("1", "all"), ("2", "off"), ("2", "all")], said
 
 
 def test_proc_schedstat_is_as_before(units):
