@@ -3,6 +3,7 @@
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,11 @@ def test_messages_are_short(series, extras):
 
 
 def test_the_nine_are_small(series):
-    """Fewer added lines than the 694 of the version of 2026 that the cover letter names."""
-    added = sum(len(re.findall(r"^\+(?!\+\+ [ab/])", patch.read_text().split("\n---\n", 1)[1], re.M)) for patch in series[:9])
-    assert 0 < added < 694
+    """Fewer added lines than the 694 of the version of 2026 that the cover letter names. Lines that a later patch removes don't count."""
+    added = Counter()
+    for patch in series[:9]:
+        diff = patch.read_text().split("\n---\n", 1)[1]
+        # Short lines, such as braces, are everywhere.
+        minus = Counter(re.findall(r"^-(?!-- [ab/])(.{15,})", diff, re.M))
+        added = added - minus + Counter(re.findall(r"^\+(?!\+\+ [ab/])(.*)", diff, re.M))
+    assert 0 < added.total() < 694
