@@ -10,7 +10,7 @@
 #	plain		as the program storm has it; so are hogs, affinity, classes, fifo, deadline, cookies
 #	hotplug		takes CPUs away and brings them back, all but the first
 #	partitions	makes cpuset partitions, root and isolated, of changing CPUs, with tasks in them
-#	toggles		switches STEAL and DELAY_DEQUEUE
+#	toggles		switches STEAL, DELAY_DEQUEUE and those of the follow-ups that the kernel has
 #	throttle	gives groups of tasks, one in another, changing cpu.max
 #	ext		gives all fair tasks to a sched_ext scheduler, and takes them back (program ext, if it is there)
 #
@@ -184,20 +184,20 @@ partitions() {
 toggles() {
 	urgent
 	n=0
+	all=$(tr ' ' '\n' <$d/features | sed -n 's/^\(NO_\)\{0,1\}\(STEAL\|STEAL_[A-Z]*\|SYNC_WAIT\|DELAY_DEQUEUE\)$/\2/p')
 	while running; do
-		random 2
-		case $r in
-		0) f=STEAL ;;
-		1) f=DELAY_DEQUEUE ;;
-		esac
+		# shellcheck disable=SC2086 # a list
+		set -- $all
+		random $#
+		shift $r
+		f=$1
 		case " $(cat $d/features)" in
 		*" $f "*) f=NO_$f ;;
 		esac
 		echo "$f" >$d/features && n=$((n + 1)) && did toggles $n
 		usleep 3000
 	done
-	echo STEAL >$d/features
-	echo DELAY_DEQUEUE >$d/features
+	for f in $all; do echo "$f" >$d/features; done
 	echo "storm toggles operations $n"
 }
 
