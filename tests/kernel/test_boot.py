@@ -14,6 +14,7 @@ import pytest
 from conftest import tried
 
 TOP = Path(__file__).resolve().parents[2]
+PARAMETER = "sched_features=NO_STEAL,NO_SYNC_WAIT,NOT_A_FEATURE"
 
 
 def run(script, *args, top=TOP, **kwargs):
@@ -87,6 +88,18 @@ def test_hackbench_runs(boot):
     result = boot("hackbench", "-g", "1", "-l", "10")
     assert result.returncode == 0, result.stderr
     assert re.search(r"^Time: [0-9.]+$", result.stdout, re.M)
+
+
+def test_boot_parameter_switches_features(boot, tmp_path):
+    """What the parameter names is off and all else as it is without it; the log names what is no feature."""
+    features = "/sys/kernel/debug/sched/features"
+    usual = boot("cat", features).stdout.split()
+    assert len(usual) > 32 and {"STEAL", "STEAL_FIRST", "STEAL_BUSIEST", "STEAL_SLICE", "SYNC_WAIT"} <= set(usual), usual
+    log = tmp_path / "log"
+    result = boot("cat", features, options=("--append", PARAMETER, "--log", log))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["NO_" + name if name in ("STEAL", "SYNC_WAIT") else name for name in usual]
+    assert re.findall(r"sched_features=: (.*)", log.read_text()) == ["no feature NOT_A_FEATURE"]
 
 
 @pytest.mark.parametrize("smp,numa,caches,nodes", [
