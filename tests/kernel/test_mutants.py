@@ -7,10 +7,10 @@ a machine that does not end in its time, does not count:
     Check: storm ROUND SIGN        tests/guest/storm.sh with these storms, on the usual kernel; SIGN is one of SIGNS
     Check: debug-storm ROUND SIGN  the same under lockdep and KASAN, with long searches
     Check: selftest CASE           the kernel's own selftest, tools/testing/selftests/sched/steal_test: this case fails
-    Check: selftest-8 CASE         the same with 8 CPUs in one LLC
     Check: choice CASE             the KUnit suite of the choice of tasks to steal, when the kernel boots
     Check: no-memory SIGN          tests/guest/no-memory.sh
     Check: behaves SIGN            tests/guest/behaves.sh
+    Check: parameter SIGN          the features file, after a boot with test_boot.PARAMETER
     Check: kunit CASE              the KUnit suite of sparsemask
 
 Without a defect the same checks, on the same kernels, find nothing: test_no_defect_is_found_where_there_is_none; that of sparsemask is
@@ -24,9 +24,10 @@ import re
 import pytest
 
 import test_kunit
+from test_boot import PARAMETER
 from test_choice import choice  # noqa: F401 (fixture)
 from test_prefixes import boot_behaves
-from test_selftest import ONE_LLC, WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
+from test_selftest import WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
 from test_storms import LONG_SEARCHES, kernel, no_memory, storm  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.mutants
@@ -34,15 +35,18 @@ pytestmark = pytest.mark.mutants
 
 # What is printed: by the checker in a storm, or by the kernel.
 SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits [1-9]",
-         "use-after-free": r"BUG: KASAN: slab-use-after-free in ", "lock": r"WARNING: \S*/lockdep\.c:\d+ at lock_repin_lock",
+         "use-after-free": r"BUG: KASAN: slab-use-after-free in ", "lock": r"WARNING: possible recursive locking detected",
          "clock": r"WARNING: .* at update_rq_clock", "null": r"KASAN: null-ptr-deref in range",
-         "balancing": r"^FAIL: no newly-idle balancing with STEAL$"}
+         "balancing": r"^FAIL: no newly-idle balancing with STEAL$", "twice": r"^FAIL: the LLC is searched a second time$",
+         "above": r"^FAIL: levels above the LLC are not searched$", "pinned": r"^FAIL: the LLC is not searched beside .* pinned tasks$",
+         "hidden": r"^FAIL: the LLC is not searched beside RT tasks$",
+         "ignored": r"(?:^| )(?:STEAL|SYNC_WAIT) ", "shown": r" NO_STEAL_BUSIEST "}
 
 
 def what_catches(patch):
     """The check and its argument, and the pattern of what it says of the defect."""
     check, rest = re.search(r"^Check: (\S+) (.*)$", patch.read_text(), re.M).groups()
-    if check in ("storm", "debug-storm", "no-memory", "behaves"):
+    if check in ("storm", "debug-storm", "no-memory", "behaves", "parameter"):
         *rounds, sign = rest.split()
         return check, " ".join(rounds), SIGNS[sign]
     return check, "", rf"^ *not ok \d+ {re.escape(rest)}( #|\s*$)"
@@ -72,14 +76,15 @@ def what_is_said(run, top, cache, kernel, storm, choice, result):  # noqa: F811
                          environment=["STORM_READINGS=20", *(LONG_SEARCHES if kind == "debug" else [])], check=False)
         if check == "selftest":
             return result("x86_64", kernel("x86_64", "plain", tree), WITH_SMT)[1]
-        if check == "selftest-8":
-            return result("x86_64", kernel("x86_64", "plain", tree), ONE_LLC, nodes=1)[1]
         if check == "choice":
             return choice("x86_64", kernel("x86_64", "plain", tree))[1]
         if check == "no-memory":
             return run(*no_memory(top, kernel("x86_64", "debug", tree)), check=False).stdout
         if check == "behaves":
             return run(*boot_behaves(top, "x86_64", kernel("x86_64", "plain", tree)), check=False).stdout
+        if check == "parameter":
+            return run(top / "scripts/boot", "--arch", "x86_64", "--kernel", kernel("x86_64", "plain", tree), "--append", PARAMETER, "--",
+                       "cat", "/sys/kernel/debug/sched/features", check=False).stdout
         assert check == "kunit"
         return test_kunit.run_kunit(functools.partial(run, check=False), tree, cache)
 
@@ -103,6 +108,7 @@ def test_mutant_is_caught(cache, what_is_said, mutant_tree, patch):
 @pytest.mark.parametrize("check,rounds", CHECKS, ids=map(" ".join, CHECKS))
 def test_no_defect_is_found_where_there_is_none(what_is_said, extra_tree, check, rounds):
     said = what_is_said(check, rounds, extra_tree, f"no-mutant-{check}-{rounds}")
-    good = {"no-memory": r"^allocations [1-9]", "behaves": r"^steal yes stolen [1-9]", "storm": rf"^round {re.escape(rounds)} seconds \d+ good$"}
+    good = {"no-memory": r"^allocations [1-9]", "behaves": r"^steal yes stolen [1-9]", "storm": rf"^round {re.escape(rounds)} seconds \d+ good$",
+            "parameter": r" NO_STEAL STEAL_BUSIEST "}
     assert re.search(good.get(check.removeprefix("debug-"), r"^ *ok 1 "), said, re.M), said
     assert not re.search("|".join([*SIGNS.values(), r"^ *not ok ", "splats in the kernel log"]), said, re.M), said
