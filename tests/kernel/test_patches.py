@@ -3,11 +3,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
 
-from conftest import TOP, named
+from conftest import TOP, named, worktree
 
 # What checkpatch says of the series although nothing is wrong, each with the reason.
 CHECKPATCH_ALLOWED = [
@@ -19,7 +20,10 @@ CHECKPATCH_ALLOWED = [
 
 
 CONFIGS = {"x86_64": "guest,steal", "arm64": "guest,steal", "i386": "guest,steal,matrix/i386"}
-WHOLE = len(named(TOP / "series"))
+SERIES = named(TOP / "series")
+WHOLE = len(SERIES)
+# The follow-ups with a feature bit, and the boot parameter. The patch before them makes room for their bits.
+OPTIONAL = SERIES[10:]
 # The default tier builds each prefix for one architecture; for the others the base, the nine patches and the whole series.
 PREFIXES = [pytest.param(arch, count, id=f"{arch}-{count}",
                          marks=[] if arch == "x86_64" or count in (0, 9, WHOLE) else pytest.mark.full)
@@ -54,6 +58,35 @@ def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path
         if patches is series:
             made, applied = (run("git", "-C", path, "rev-parse", "HEAD^{tree}").stdout for path in (tmp_path / "am", tree))
             assert made == applied
+
+
+@pytest.fixture(params=OPTIONAL, ids=[patch.name[:4] for patch in OPTIONAL])
+def checkout_without(request, top, tmp_path):
+    """A copy of the checkout whose series file does not name one of the follow-ups."""
+    copy = tmp_path / "checkout"
+    for name in ("scripts", "patches"):
+        shutil.copytree(top / name, copy / name)
+    shutil.copy(top / "base", copy)
+    lines = (top / "series").read_text().splitlines(keepends=True)
+    (copy / "series").write_text("".join(line for line in lines if line.strip() != request.param.name))
+    assert len(named(copy / "series")) == WHOLE - 1
+    return copy
+
+
+def test_follow_up_can_be_left_out(run, top, tree, checkout_without, tmp_path):
+    """The series applies without it, by git am and by quilt, which give the same; kernel/sched builds without a warning."""
+    made = worktree(checkout_without, "without")
+    patches = named(checkout_without / "series")
+    files = sorted({name for patch in patches for name in re.findall(r"^diff --git a/\S+ b/(\S+)$", patch.read_text(), re.M)})
+    version = re.search(r"^version=(.*)$", (top / "base").read_text(), re.M).group(1)
+    quilt = tmp_path / "quilt"
+    run("git", "clone", "-q", "--shared", "--no-checkout", tree, quilt)
+    run("git", "sparse-checkout", "set", "--no-cone", *(f"/{file}" for file in files), cwd=quilt)
+    run("git", "checkout", "-q", f"v{version}", cwd=quilt)
+    run("quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0", cwd=quilt,
+        env={**os.environ, "QUILT_PATCHES": str(checkout_without / "patches"), "QUILT_SERIES": str(checkout_without / "series")})
+    assert [file for file in files if (made / file).read_bytes() != (quilt / file).read_bytes()] == []
+    run(top / "scripts/build", "--arch", "x86_64", "--config", CONFIGS["x86_64"], "--tree", made, "--objects", "kernel/sched")
 
 
 def test_checkpatch(run, tree, series, extras):
