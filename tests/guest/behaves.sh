@@ -99,8 +99,7 @@ if [ -n "$first" ] && [ -e /proc/schedstat ]; then
 	idle
 	[ $within -ge 50 ] || fail 'the LLC is not searched beside a CPU with pinned tasks'
 	end_hogs
-	hogs 8
-	hogs 8 chrt -f 1
+	hogs 2 chrt -f 1
 	idle
 	[ $within -ge 50 ] || fail 'the LLC is not searched beside RT tasks'
 	end_hogs
