@@ -39,7 +39,6 @@ SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits 
          "clock": r"WARNING: .* at update_rq_clock", "null": r"KASAN: null-ptr-deref in range",
          "balancing": r"^FAIL: no newly-idle balancing with STEAL$", "twice": r"^FAIL: the LLC is searched a second time$",
          "above": r"^FAIL: levels above the LLC are not searched$", "pinned": r"^FAIL: the LLC is not searched beside .* pinned tasks$",
-         "hidden": r"^FAIL: the LLC is not searched beside RT tasks$",
          "ignored": r"(?:^| )(?:STEAL|SYNC_WAIT) ", "shown": r" NO_STEAL_BUSIEST "}
 
 
