@@ -14,7 +14,7 @@
     loops N, scale N         how much work the loads do
     trace_loops N            loops of the traced pairs (pair 0), if there are any
     runs N                   planned pairs of each case
-    seeds development        or published
+    seeds development        or validation or published
     order_seed N             seed of the order of the sides
     hosts A,B                the hosts that are measured, if it is not this one
     kernel_HOST KERNEL       the kernel of a host
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Optional
 
 FORMAT = "2"
-SEEDS = {"development": 1000, "published": 1000000}
+SEEDS = {"development": 1000, "validation": 500000, "published": 1000000}
 LEVEL = r"[1-9][0-9]*|(?:0|[1-9][0-9]*)(?:[.][0-9]+)?x"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 UNIT = re.compile(r"[A-Za-z%µ][A-Za-z0-9%µ/_.^-]*")
@@ -277,7 +277,7 @@ def read_plan(directory: Path) -> Plan:
             plan.factorial and len(plan.combinations) < len(plan.sides):
         raise AbError(f"{path}: the sides are not combinations of the bits in the line 'factorial'; restore the file, or use another --out")
     if plan.get("seeds", "development") not in SEEDS:
-        raise AbError(f"{path}: seeds '{plan.get('seeds')}', not development or published; restore the file, or use another --out")
+        raise AbError(f"{path}: seeds '{plan.get('seeds')}', not one of {', '.join(SEEDS)}; restore the file, or use another --out")
     return plan
 
 

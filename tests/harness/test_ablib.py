@@ -305,11 +305,12 @@ def test_here_has_no_seed_and_needs_no_schedstat(raw):
     assert row["seed"] == row["busy_percent"] == row["find_percent"] == "" and row["cpus"] == "2" and row["valid"] == "yes"
 
 
-def test_published_seeds(raw):
+@pytest.mark.parametrize("seeds,seed", [("validation", "500002"), ("published", "1000002")])
+def test_seeds(raw, seeds, seed):
     made = raw(machine="1x2x1")
-    (made.path / "plan").write_text((made.path / "plan").read_text().replace("development", "published"))
+    (made.path / "plan").write_text((made.path / "plan").read_text().replace("development", seeds))
     made.run(2, "on")
-    assert made.rows()[0]["seed"] == "1000002"
+    assert made.rows()[0]["seed"] == seed
 
 
 @pytest.mark.parametrize("version", ["15", "16", "17"])
