@@ -49,7 +49,7 @@ def test_cost(run, top, tmp_path):
     median, longest = ({tuple(row[:6]): int(row[column]) for row in rows} for column in (8, 10))
     for machine in ("1x2x2", "1x10x2", "1x64x2"):
         assert 1000 < median[machine, "busy", "try_steal", "all", "stolen", "1"] <= STEAL, table
-        on, off = (median[machine, "pair", "pull_newidle", side, "idle", "-"] for side in ("all", "off"))
+        on, off = (median[machine, "timer", "pull_newidle", side, "idle", "-"] for side in ("all", "off"))
         assert 0 < on - off <= EMPTY, table
         # A search is shorter than the longest balancing of an idle CPU, and both together are hardly longer than that.
         search, on, off = (max(n for row, n in longest.items() if row[:4] == (machine, "busy", *what))
