@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# Sourced by the bash scripts of this repository: messages, options, the cache directory and the base file.
+# Sourced by the bash scripts of this repository: messages, options, the cache directory and the lines of kernels.
 #
 # Messages go to stderr. stdout carries only a script's result (a path, a table), so that
 # one script can use another's output.
@@ -17,8 +17,10 @@ cache=${STEAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sched-steal}
 
 say() { printf '%s: %s\n' "$prog" "$*" >&2; }
 die() { say "error: $*"; exit 1; }
+# refuse MESSAGE...: end because of what the user gave.
+refuse() { say "error: $*"; exit 2; }
 # wrong MESSAGE...: end with a usage error.
-wrong() { say "error: $*; see --help"; exit 2; }
+wrong() { refuse "$*; see --help"; }
 
 # usage: print the comment block at the head of the calling script, without its '#'.
 usage() { sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; }
@@ -76,13 +78,59 @@ options() {
 	done
 }
 
-# base_get KEY: the value of KEY in the base file; fails if there is none.
-base_get() {
-	local value
-	value=$(sed -n "s|^$1=||p" "$top/base" 2>/dev/null) || true
-	[ -n "$value" ] || die "$top/base: no value for '$1'; the file is made by scripts/regen"
-	printf '%s\n' "$value"
+# line_table: print the rows of patches/lines; fails if one is wrong.
+line_table() {
+	[ -f "$top/patches/lines" ] || die "$top/patches/lines: no such file; it names the lines of kernels"
+	awk '
+		function wrong(text) { bad = 1; printf "%s:%d: error: %s\n", FILENAME, FNR, text >"/dev/stderr"; exit 1 }
+		function states(list, n, i, word) {
+			n = split(list, word, ",")
+			for (i = 1; i <= n; i++)
+				if (word[i] !~ /^(applies|builds|boots|storms|benchmarked)$/ && list != "-")
+					wrong("unknown state \047" word[i] "\047 in " list)
+		}
+		/^[ \t]*(#|$)/ { next }
+		NF != 9 { wrong(NF " columns instead of 9") }
+		$1 !~ /^[0-9]+[.][0-9]+$/ { wrong("\047" $1 "\047 is not a line of kernels, such as 6.12") }
+		seen[$1]++ { wrong($1 " is there twice") }
+		$2 != "maintained" && $2 != "ended" { wrong("\047" $2 "\047 is neither maintained nor ended") }
+		!rows++ && $2 == "ended" { wrong("the first line, the default one, has ended") }
+		$3 !~ /^(source:)?[a-z0-9][a-z0-9.+-]+$/ { wrong("\047" $3 "\047 is not a package") }
+		$4 !~ /^[a-z-]+(,[a-z-]+)*$/ { wrong("\047" $4 "\047 is not a list of suites") }
+		$5 != "-" && index($5, $1 ".") != 1 { wrong($5 " is not a release of " $1) }
+		$6 !~ /^(-|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9])$/ { wrong("\047" $6 "\047 is not a date") }
+		$7 !~ /^(-|[0-9a-f]+)$/ { wrong("\047" $7 "\047 is not a commit") }
+		{ states($8); states($9); $1 = $1; print }
+		END { if (!rows && !bad) wrong("names no line") }' "$top/patches/lines"
 }
+
+# line_names: print the names of the lines.
+line_names() { line_table | cut -d ' ' -f 1; }
+
+# use_line [LINE]: select LINE, or else the one in STEAL_LINE, or else the default line, which is the first in
+# patches/lines. The scripts that this one runs have the same line.
+# shellcheck disable=SC2034  # used by the scripts that source this file
+use_line() {
+	local table state
+	table=$(line_table) || exit 1
+	line=${1:-${STEAL_LINE:-${table%% *}}}
+	read -r line_default _ <<<"$table"
+	read -r state line_package line_suites < <(awk -v line="$line" '$1 == line { print $2, $3, $4 }' <<<"$table") ||
+		refuse "no patches for a line of kernels '$line'; there are: $(line_names | paste -sd ' ')"
+	line_patches=$top/patches/$line
+	[ "$state" = maintained ] || line_patches=$top/patches/ended/$line
+	line_series=$line_patches/series line_base=$line_patches/base
+	if [ "$line" = "$line_default" ]; then
+		line_patches=$top/patches line_series=$top/series line_base=$top/base
+	fi
+	export STEAL_LINE=$line
+}
+
+# selected [LINE]: whether a line is selected: by a script's option, or by STEAL_LINE.
+selected() { [ -n "${1:-}${STEAL_LINE:-}" ]; }
+
+# pinned KEY: print the value of KEY in the line's base file; nothing if there is none.
+pinned() { [ ! -f "$line_base" ] || sed -n "s|^$1=||p" "$line_base"; }
 
 # need COMMAND...: fail with the way out unless every COMMAND is installed.
 need() {
@@ -91,22 +139,23 @@ need() {
 	[ -z "$missing" ] || die "not installed:$missing; run scripts/setup"
 }
 
-# debian_mirror: the Debian archive that this machine's apt uses, or the one in STEAL_MIRROR.
-debian_mirror() {
+# apt_archive EXPRESSION: the first archive in this machine's apt sources that has a release with such a name; nothing if
+# there is none.
+apt_archive() {
 	local uri release
-	if [ -n "${STEAL_MIRROR:-}" ]; then
-		printf '%s\n' "$STEAL_MIRROR"
-		return
-	fi
 	# shellcheck disable=SC2016  # apt's own fields
 	while read -r uri release; do
-		case $uri in cdrom:*) continue ;; esac
-		case $release in
-		bookworm | trixie | forky | sid | oldstable | stable | testing | unstable)
+		if [[ $uri != cdrom:* && $release =~ ^($1)$ ]]; then
 			printf '%s\n' "$uri"
 			return
-			;;
-		esac
+		fi
 	done < <(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages')
-	die "no Debian archive in this machine's apt sources; name one: STEAL_MIRROR=URI $0"
+}
+
+# debian_mirror: the Debian archive that this machine's apt uses, or the one in STEAL_MIRROR.
+debian_mirror() {
+	local uri=${STEAL_MIRROR:-}
+	[ -n "$uri" ] || uri=$(apt_archive 'bookworm|trixie|forky|sid|oldstable|stable|testing|unstable')
+	[ -n "$uri" ] || die "no Debian archive in this machine's apt sources; name one: STEAL_MIRROR=URI $0"
+	printf '%s\n' "$uri"
 }

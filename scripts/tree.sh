@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# Sourced after lib.sh by the scripts that handle kernel trees: get-kernel, apply, regen and worktree.
-
-# The stable line that the series is made for.
-# shellcheck disable=SC2034  # used by the scripts that source this file
-line=7.3
+# Sourced after lib.sh by the scripts that handle kernel trees: get-kernel, apply, regen, worktree, build and watch.
 
 # A git hook that runs a script sets variables that name the hook's repository; the kernel's is another one.
 # shellcheck disable=SC2046  # a list of names
@@ -48,12 +44,45 @@ kernel_version() {
 		}' "$1/Makefile"
 }
 
-# is_ours VERSION: whether VERSION is one of the line's, and safe as part of a file name.
-is_ours() { [[ $1 =~ ^${line//./\\.}\.[0-9]+[-+.~A-Za-z0-9]*$ ]]; }
+# line_of VERSION: print the line of kernels that VERSION is of; nothing if there are no patches for it, or if VERSION is
+# not safe as part of a file name.
+line_of() {
+	local names
+	names=$(line_names) || exit 1
+	[[ $1 =~ ^([0-9]+\.[0-9]+)\.[0-9]+[-+.~A-Za-z0-9]*$ ]] || return 0
+	grep -Fx "${BASH_REMATCH[1]}" <<<"$names" || true
+}
 
-# pinned KEY: print the value of KEY in the base file; nothing if there is none.
-# shellcheck disable=SC2154  # $top is lib.sh's
-pinned() { [ ! -f "$top/base" ] || sed -n "s|^$1=||p" "$top/base"; }
+# check_version DIR [SOURCE]: set $version to that of the kernel tree in DIR, which comes from SOURCE. Fails if it is not of
+# the selected line. If no line is selected, selects that of the tree.
+# shellcheck disable=SC2154  # $line is lib.sh's
+check_version() {
+	local source=${2:-$1} of
+	version=$(kernel_version "$1")
+	[ -n "$version" ] || refuse "$source: wrong base: not a kernel source tree (no version in its Makefile)"
+	of=$(line_of "$version")
+	[ -n "$of" ] || refuse "$source: wrong base: Linux $version; there are patches for: $(line_names | paste -sd ' ')"
+	if ! selected; then
+		use_line "$of"
+		say "$source: Linux $version: using the patches for $line"
+	fi
+	[ "$of" = "$line" ] || refuse "$source: wrong base: Linux $version; the line $line of kernels is selected"
+}
+
+# default_tree: print the path of the selected line's tree in the cache: that of the pinned version or else of the
+# newest. Prints nothing if there is none.
+# shellcheck disable=SC2154  # $cache is lib.sh's
+default_tree() {
+	local tree
+	tree=$cache/linux-$(pinned version)
+	if [ -d "$tree" ]; then
+		printf '%s\n' "$tree"
+	elif [ -d "$cache" ]; then
+		# scripts/worktree's trees have no directory .git
+		find "$cache" -maxdepth 1 -type d -name "linux-$line.*" ! -name '*-tree-*' -exec test -d '{}/.git' ';' -print |
+			sort -V | tail -n 1
+	fi
+}
 
 # names_in SERIES: print the names of the patches in a series file.
 names_in() { sed 's/[ \t]*#.*//; /^[ \t]*$/d' "$1"; }

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import warnings
 
@@ -60,23 +61,44 @@ def run():
     return run
 
 
+def kernel_lines():
+    """The rows of patches/lines: by the name of a line the other columns, by the column's name in the comment above the rows."""
+    text = (TOP / "patches/lines").read_text()
+    names = re.findall("^# (LINE\t.*)", text, re.M)[-1].lower().split()
+    rows = [line.split() for line in text.splitlines() if line and line[0] != "#"]
+    return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
+
+
+def line_files(line=None):
+    """Of a line of kernels: the directory of its patches, and its files series and base. By default of the selected line, as
+    scripts/lib.sh has it."""
+    rows = kernel_lines()
+    default = next(iter(rows))
+    line = line or os.environ.get("STEAL_LINE") or default
+    if line == default:
+        return TOP / "patches", TOP / "series", TOP / "base"
+    directory = TOP / "patches" / ("" if rows[line]["state"] == "maintained" else "ended") / line
+    return directory, directory / "series", directory / "base"
+
+
 def named(series):
-    """The patches that a series file names, in order, as paths; the extra ones are beside their series file."""
-    directory = series.parent if series.parent.name == "extra" else series.parent / "patches"
+    """The patches that a series file names, in order, as paths. They are beside it, except those of the default line."""
+    beside = series.parent / "patches"
+    directory = beside if beside.is_dir() else series.parent
     lines = (line.split("#")[0].strip() for line in series.read_text().splitlines())
     return [directory / line for line in lines if line]
 
 
 @pytest.fixture(scope="session")
-def series(top):
+def series():
     """The patches of the series."""
-    return named(top / "series")
+    return named(line_files()[1])
 
 
 @pytest.fixture(scope="session")
-def extras(top):
+def extras():
     """The extra patches."""
-    return named(top / "patches/extra/series")
+    return named(line_files()[0] / "extra/series")
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,8 @@ def check(top, tmp_path):
     (tmp_path / "scripts").mkdir()
     for name in ["check", "lib.sh"]:
         shutil.copy(top / "scripts" / name, tmp_path / "scripts")
+    (tmp_path / "patches").mkdir()
+    shutil.copy(top / "patches/lines", tmp_path / "patches")
     (tmp_path / "scripts/setup").write_text("#!/bin/sh\n")
     (tmp_path / "scripts/setup").chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -242,6 +242,7 @@ def copy(tmp_path):
     top = tmp_path / "repository"
     for part in ("scripts", "configs"):
         shutil.copytree(TOP / part, top / part)
+    shutil.copytree(TOP / "patches", top / "patches")
     shutil.copy(TOP / "base", top / "base")
     return top
 

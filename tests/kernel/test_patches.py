@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import TOP, named, worktree
+from conftest import TOP, line_files, named, worktree
 
 # What checkpatch says of the series although nothing is wrong, each with the reason.
 CHECKPATCH_ALLOWED = [
@@ -20,10 +20,10 @@ CHECKPATCH_ALLOWED = [
 
 
 CONFIGS = {"x86_64": "guest,steal", "arm64": "guest,steal", "i386": "guest,steal,matrix/i386"}
-SERIES = named(TOP / "series")
+SERIES = named(line_files()[1])
 WHOLE = len(SERIES)
 # The follow-ups with a feature bit, and the boot parameter. The patch before them makes room for their bits.
-OPTIONAL = SERIES[10:]
+OPTIONAL = [patch for patch in SERIES if int(patch.name[:4]) > 10]
 # The default tier builds each prefix for one architecture; for the others the base, the nine patches and the whole series.
 PREFIXES = [pytest.param(arch, count, id=f"{arch}-{count}",
                          marks=[] if arch == "x86_64" or count in (0, 9, WHOLE) else pytest.mark.full)
@@ -39,7 +39,8 @@ def test_prefix_builds_without_warning(run, top, arch, count):
 
 def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path):
     """git am and quilt, as the README has them, on two pristine copies: the same files. Then the extra patches, likewise."""
-    version = re.search(r"^version=(.*)$", (top / "base").read_text(), re.M).group(1)
+    folder, its_series, base = line_files()
+    version = re.search(r"^version=(.*)$", base.read_text(), re.M).group(1)
     files = {name for patch in series + extras for name in re.findall(r"^diff --git a/\S+ b/(\S+)$", patch.read_text(), re.M)}
     for name in ("am", "quilt"):
         # only the files concerned: a whole tree has 90,000
@@ -48,9 +49,9 @@ def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path
         run(*git, "sparse-checkout", "set", "--no-cone", *(f"/{file}" for file in sorted(files)))
         run(*git, "checkout", "-q", f"v{version}")
     ident = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
-    for patches, directory in ((series, top / "patches"), (extras, top / "patches/extra")):
+    for patches, directory in ((series, folder), (extras, folder / "extra")):
         run("git", *ident, "am", "-q", *sorted(directory.glob("00*.patch")), cwd=tmp_path / "am")
-        file = top / "series" if patches is series else directory / "series"
+        file = its_series if patches is series else directory / "series"
         # quilt keeps the records of one series in one directory
         run("quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0", cwd=tmp_path / "quilt",
             env={**os.environ, "QUILT_PATCHES": str(directory), "QUILT_SERIES": str(file), "QUILT_PC": f".pc/{directory.name}"})
@@ -67,24 +68,28 @@ def checkout_without(request, top, tmp_path):
     for name in ("scripts", "patches"):
         shutil.copytree(top / name, copy / name)
     shutil.copy(top / "base", copy)
-    lines = (top / "series").read_text().splitlines(keepends=True)
-    (copy / "series").write_text("".join(line for line in lines if line.strip() != request.param.name))
-    assert len(named(copy / "series")) == WHOLE - 1
+    series = line_files()[1]
+    lines = series.read_text().splitlines(keepends=True)
+    series = copy / series.relative_to(top)
+    series.write_text("".join(line for line in lines if line.strip() != request.param.name))
+    assert len(named(series)) == WHOLE - 1
     return copy
 
 
 def test_follow_up_can_be_left_out(run, top, tree, checkout_without, tmp_path):
     """The series applies without it, by git am and by quilt, which give the same; kernel/sched builds without a warning."""
     made = worktree(checkout_without, "without")
-    patches = named(checkout_without / "series")
+    folder, series, base = line_files()
+    folder, series = (checkout_without / path.relative_to(top) for path in (folder, series))
+    patches = named(series)
     files = sorted({name for patch in patches for name in re.findall(r"^diff --git a/\S+ b/(\S+)$", patch.read_text(), re.M)})
-    version = re.search(r"^version=(.*)$", (top / "base").read_text(), re.M).group(1)
+    version = re.search(r"^version=(.*)$", base.read_text(), re.M).group(1)
     quilt = tmp_path / "quilt"
     run("git", "clone", "-q", "--shared", "--no-checkout", tree, quilt)
     run("git", "sparse-checkout", "set", "--no-cone", *(f"/{file}" for file in files), cwd=quilt)
     run("git", "checkout", "-q", f"v{version}", cwd=quilt)
     run("quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0", cwd=quilt,
-        env={**os.environ, "QUILT_PATCHES": str(checkout_without / "patches"), "QUILT_SERIES": str(checkout_without / "series")})
+        env={**os.environ, "QUILT_PATCHES": str(folder), "QUILT_SERIES": str(series)})
     assert [file for file in files if (made / file).read_bytes() != (quilt / file).read_bytes()] == []
     run(top / "scripts/build", "--arch", "x86_64", "--config", CONFIGS["x86_64"], "--tree", made, "--objects", "kernel/sched")
 
