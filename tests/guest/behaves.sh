@@ -15,8 +15,12 @@ work() { hackbench -g 1 -l 50 >/dev/null || fail 'hackbench'; }
 has() { grep -qw "\(NO_\)\?$1" $d/features; }
 set_features() { for f; do echo "$f" >$d/features || fail "$f"; done; }
 stolen() { awk '/^cpu/ { s += $2 } END { print s + 0 }' $d/idle_search 2>/dev/null || echo 0; }
-# balanced: how often domains were searched by CPUs that were newly idle, the 23rd counter of version 17
-balanced() { awk '/^version/ && $2 != 17 { exit 1 } /^domain/ { s += $26 } END { print s + 0 }' /proc/schedstat; }
+# balanced: how often domains were searched by CPUs that were newly idle: the 23rd counter of version 17, the 17th of version 16,
+# which does not have the domain's name
+balanced() {
+	awk '/^version/ { at = $2 == 17 ? 26 : $2 == 16 ? 19 : 0; if (!at) exit 1 }
+		/^domain/ { s += $at } END { print s + 0 }' /proc/schedstat
+}
 # eager: forgets how long searches took. On a busy host that can be longer than any CPU is idle, and then there is no balancing.
 eager() { for f in "$d"/domains/cpu*/*/max_newidle_lb_cost; do echo 0 >"$f"; done; }
 # balances: in a few tries there is newly-idle balancing
