@@ -33,7 +33,7 @@
 #   --here            use this machine or fail; never simulate one
 #   --table DIR       run nothing; make the table and the page again from the results in DIR
 #
-# Only on simulated machines, see bench/ab --help:
+# Only on simulated machines, see bench/ab --help; --kernel also takes a line of kernels, such as 6.12:
 #
 #   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --caches, --append, --published
 #
