@@ -44,7 +44,8 @@ steals() {
 }
 # levels: the same of CPU 0, for the domains of CPUs 0 and 1 and for those of all four
 levels() {
-	awk '/^cpu/ { cpu = $1 } /^domain/ && cpu == "cpu0" { mask = $3; gsub(/,/, "", mask); sub(/^0*/, "", mask); s[mask] += $26 }
+	awk '/^version/ { at = $2 == 17 ? 26 : 19; span = $2 == 17 ? 3 : 2 } /^cpu/ { cpu = $1 }
+		/^domain/ && cpu == "cpu0" { mask = $span; gsub(/,/, "", mask); sub(/^0*/, "", mask); s[mask] += $at }
 		END { print s[3] + 0, s["f"] + 0 }' /proc/schedstat
 }
 # idle: CPU 0 goes idle 200 times, for longer than any search is said to take; sets $within and $above, how often it searched these levels
