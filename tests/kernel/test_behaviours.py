@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """What the scheduler does in situations that a reviewer asks about: two LLCs under unequal load, CPUs that differ in capacity, wakers that
-do not sleep, and SCHED_IDLE tasks. tests/guest/behaviours.c makes the situations, on simulated machines. Their time is virtual, so a run
+do not sleep, SCHED_IDLE tasks, and pairs of tasks that take turns. tests/guest/behaviours.c makes the situations, on simulated machines. Their time is virtual, so a run
 with the same kernel repeats to the nanosecond. With "pytest -s", the tests print what they measure."""
 
 import os
@@ -13,7 +13,7 @@ import sys
 import pytest
 from commands import TOP, call
 
-BITS = {"STEAL", "STEAL_FIRST", "STEAL_BUSIEST", "STEAL_SLICE", "SYNC_WAIT"}
+BITS = {"STEAL", "STEAL_FIRST", "STEAL_BUSIEST", "STEAL_SLICE", "STEAL_WAITED", "SYNC_WAIT"}
 OFF = set()
 US, MS = 1000, 1000000
 # CONFIG_HZ=250
@@ -225,3 +225,29 @@ def test_sched_idle_last(situations, name, took):
 def test_sched_idle_as_others(situations, name):
     """STEAL_BUSIEST makes the difference."""
     assert situations[f"without STEAL_BUSIEST, {name}"]["took"] == ["a-idle"] * ROUNDS
+
+
+# Pairs of tasks that take turns, a pair for each CPU
+
+
+@pytest.fixture(scope="module")
+def pairs(observe):
+    sides = {"off": OFF, "all": BITS, "without STEAL_WAITED": BITS - {"STEAL_WAITED"}}
+    found = observe(["1x8x1"], *((side, on, "pairs 8 40", "") for side, on in sides.items() for _ in range(RUNS)))
+    result = {side: (median(found[side]["turns"]), median(found[side]["stolen"])) for side in sides}
+    print("\n" + "\n".join(f"pairs, {side}: {turns:.0f} turns, {stolen:.0f} stolen" for side, (turns, stolen) in result.items()))
+    return result
+
+
+def test_pairs(pairs):
+    """A task is not taken in the moment in which both of a pair are runnable."""
+    turns, stolen = pairs["all"]
+    assert stolen < turns / 1000
+    assert turns >= 0.99 * pairs["off"][0]
+
+
+def test_pairs_need_a_rule(pairs):
+    """The test above would notice that such tasks are stolen."""
+    turns, stolen = pairs["without STEAL_WAITED"]
+    assert stolen > turns / 100
+    assert turns < 0.99 * pairs["off"][0]

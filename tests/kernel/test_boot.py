@@ -94,7 +94,7 @@ def test_boot_parameter_switches_features(boot, tmp_path):
     """What the parameter names is off and all else as it is without it; the log names what is no feature."""
     features = "/sys/kernel/debug/sched/features"
     usual = boot("cat", features).stdout.split()
-    assert len(usual) > 32 and {"STEAL", "STEAL_FIRST", "STEAL_BUSIEST", "STEAL_SLICE", "SYNC_WAIT"} <= set(usual), usual
+    assert len(usual) > 32 and {"STEAL", "STEAL_FIRST", "STEAL_BUSIEST", "STEAL_SLICE", "STEAL_WAITED", "SYNC_WAIT"} <= set(usual), usual
     log = tmp_path / "log"
     result = boot("cat", features, options=("--append", PARAMETER, "--log", log))
     assert result.returncode == 0, result.stderr
