@@ -69,6 +69,12 @@ def kernel_lines():
     return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
 
 
+def first_line():
+    """Is the selected line of kernels the first one?"""
+    default = next(iter(kernel_lines()))
+    return (os.environ.get("STEAL_LINE") or default) == default
+
+
 def line_files(line=None):
     """Of a line of kernels: the directory of its patches, and its files series and base. By default of the selected line, as
     scripts/lib.sh has it."""

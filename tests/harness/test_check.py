@@ -20,6 +20,9 @@ def test_boots(): assert "PYTEST_XDIST_WORKER" not in os.environ
 
 @pytest.mark.full
 def test_takes_long(): pass
+
+@pytest.mark.line
+def test_fits_each_line(): pass
 """
 
 
@@ -52,22 +55,28 @@ def check(top, tmp_path):
 
 def test_the_second_part_runs_if_the_first_fails(check):
     status, ran, said = check()
-    assert (status, ran) == (1, ["test_boots", "test_fails_at_first", "test_passes"]), said
+    assert (status, ran) == (1, ["test_boots", "test_fails_at_first", "test_fits_each_line", "test_passes"]), said
     lines = said.splitlines()
-    assert re.search("= 1 failed, 1 passed in ", lines[-2]) and re.search("= 1 passed, 1 deselected in ", lines[-1])
+    assert re.search("= 1 failed, 1 passed in ", lines[-2]) and re.search("= 2 passed, 1 deselected in ", lines[-1])
     # the parts' own output is there as well
     assert lines.count(lines[-1]) == lines.count(lines[-2]) == 2
     assert check("--lf")[:2] == (1, ["test_fails_at_first"])
     check.mended.write_text("")
     assert check("--lf")[:2] == (0, ["test_fails_at_first"])
-    assert check("--full")[:2] == (0, ["test_boots", "test_fails_at_first", "test_passes", "test_takes_long"])
+    assert check("--full")[:2] == (0, ["test_boots", "test_fails_at_first", "test_fits_each_line", "test_passes", "test_takes_long"])
 
 
 def test_a_selection_of_one_part(check):
     assert check("-k", "passes")[:2] == (0, ["test_passes"])
     status, ran, said = check("tests/kernel/test_it.py")
-    assert (status, ran) == (0, ["test_boots"]) and said.count("test session starts") == 1
+    assert (status, ran) == (0, ["test_boots", "test_fits_each_line"]) and said.count("test session starts") == 1
     assert check("tests/harness/test_it.py::test_passes")[:2] == (0, ["test_passes"])
+
+
+def test_another_line(check):
+    """Only the tests of the kernel that fit each line."""
+    assert check("--kernel", "6.12")[:2] == (0, ["test_fits_each_line"])
+    assert check("--kernel", "6.12", "--mutants")[:2] == (5, [])
 
 
 @pytest.mark.parametrize("arguments, status, message", [

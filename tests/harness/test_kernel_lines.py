@@ -500,13 +500,47 @@ def test_ab_builds_the_kernel_of_a_line(monkeypatch, tmp_path):
     assert ab.kernel_lines() == []
 
 
+@pytest.fixture
+def ci(tmp_path):
+    """ci({COMMAND: EXIT STATUS}, [CHANGED LINE...]): the exit status of .ci/run, and the commands that it runs."""
+    git = ["git", "-C", tmp_path, "-c", "user.name=test", "-c", "user.email=test@localhost"]
+
+    def ci(codes, changed=()):
+        for name in (".ci/run", "scripts/check", "scripts/watch"):
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text((TOP / name).read_text() if name == ".ci/run" else f'#!/bin/sh\necho {Path(name).name} "$@"\n'
+                            f"exit {codes.get(Path(name).name, 0)}\n")
+            path.chmod(0o755)
+        for line in ("8.1", "7.9"):
+            (tmp_path / "patches" / line).mkdir(parents=True)
+            (tmp_path / "patches" / line / "series").write_text("")
+        subprocess.run([*git[:3], "init", "-q"], check=True)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "passed"], check=True)
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        for line in changed:
+            (tmp_path / "patches" / line / "series").write_text("changed\n")
+        (tmp_path / "patches/lines").write_text("# comment\n" + "".join(
+            f"{line}\t{state}\tpackage\tsuite\t{line}.1\t2026-01-01\t{at}\t-\t-\n" for line, state, at in
+            [("8.2", "maintained", "-"), ("8.1", "maintained", commit), ("7.9", "maintained", commit), ("7.8", "ended", "-")]))
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "now"], check=True)
+        done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+    return ci
+
+
 @pytest.mark.parametrize("checked, watched, status", [(0, 0, 0), (0, 1, 1), (0, 3, 0), (1, 0, 1), (1, 3, 1), (5, 1, 5), (0, 2, 2)])
-def test_ci(tmp_path, checked, watched, status):
+def test_ci(ci, checked, watched, status):
     """A break fails it, an archive that cannot be read does not. The watch runs also if a test fails."""
-    for name, code in [(".ci/run", None), ("scripts/check", checked), ("scripts/watch", watched)]:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text((TOP / name).read_text() if code is None else f"#!/bin/sh\necho {name}\nexit {code}\n")
-        path.chmod(0o755)
-    done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stdout) == (status, "scripts/check\nscripts/watch\n")
+    assert ci({"check": checked, "watch": watched}) == (status, ["check", "watch"])
+
+
+def test_ci_tests_a_line_that_changed(ci):
+    assert ci({}, ["7.9"]) == (0, ["check", "watch", "check --kernel 7.9"])
+
+
+def test_ci_fails_if_a_line_that_changed_fails(ci):
+    assert ci({"check": 1}, ["8.1", "7.9"]) == (1, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import TOP, line_files, named, worktree
+from conftest import TOP, first_line, line_files, named, worktree
 
 # What checkpatch says of the series although nothing is wrong, each with the reason.
 CHECKPATCH_ALLOWED = [
@@ -24,12 +24,14 @@ SERIES = named(line_files()[1])
 WHOLE = len(SERIES)
 # The follow-ups with a feature bit, and the boot parameter. The patch before them makes room for their bits.
 OPTIONAL = [patch for patch in SERIES if int(patch.name[:4]) > 10]
-# The default tier builds each prefix for one architecture; for the others the base, the nine patches and the whole series.
+# The default tier builds each prefix for one architecture; on the first line of kernels also the base, the nine patches and the whole
+# series for the others.
 PREFIXES = [pytest.param(arch, count, id=f"{arch}-{count}",
-                         marks=[] if arch == "x86_64" or count in (0, 9, WHOLE) else pytest.mark.full)
+                         marks=[] if arch == "x86_64" or first_line() and count in (0, 9, WHOLE) else pytest.mark.full)
             for count in range(WHOLE + 1) for arch in CONFIGS]
 
 
+@pytest.mark.line
 @pytest.mark.parametrize("arch, count", PREFIXES)
 def test_prefix_builds_without_warning(run, top, arch, count):
     """kernel/sched of the base and of each prefix of the series, with W=1."""
@@ -37,6 +39,7 @@ def test_prefix_builds_without_warning(run, top, arch, count):
     run(top / "scripts/build", "--arch", arch, "--config", CONFIGS[arch], "--objects", "kernel/sched")
 
 
+@pytest.mark.line
 def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path):
     """git am and quilt, as the README has them, on two pristine copies: the same files. Then the extra patches, likewise."""
     folder, its_series, base = line_files()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import line_files, named
+from conftest import first_line, line_files, named
 
 WHOLE = len(named(line_files()[1]))
 
@@ -31,8 +31,9 @@ def behaves(run, top, arch, count):
 
 
 # Where struct rq changes, most of the kernel is compiled again: the size of its parts is in linux/sched.h.
-# The default tier boots the nine patches and the whole series.
-@pytest.mark.parametrize("count", [pytest.param(count, marks=[] if count in (9, WHOLE) else pytest.mark.full)
+# The default tier boots the nine patches, on the first line of kernels only, and the whole series.
+@pytest.mark.line
+@pytest.mark.parametrize("count", [pytest.param(count, marks=[] if count == WHOLE or first_line() and count == 9 else pytest.mark.full)
                                    for count in range(WHOLE + 1)])
 def test_prefix_works(run, top, count):
     behaves(run, top, "x86_64", count)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import races
+from conftest import first_line
 
 ALL = ["plain", "hogs", "hotplug", "partitions", "toggles", "throttle", "affinity", "classes", "fifo", "deadline", "cookies"]
 SECONDS = int(os.environ.get("STEAL_STORM", "10"))
@@ -120,6 +121,14 @@ def test_alone_and_some_under_debug(run, top, storm, kernel, extra_tree):
     assert_tickless(run, top, "x86_64", image, "6-7")
     said = storm("x86_64-debug-nohz", "x86_64", image, *rounds, seconds=SECONDS // 2, append=RCU + " nohz_full=6-7")
     assert_whole(said, rounds)
+
+
+@pytest.mark.line
+@(pytest.mark.full if first_line() else pytest.mark.line)
+def test_throttle_and_hotplug(storm, kernel, extra_tree):
+    """Where the lines of kernels differ most: throttling by group, and domains. The first line has the debug kernel for that."""
+    said = storm("x86_64-line", "x86_64", kernel("x86_64", "plain", extra_tree), "throttle", "hotplug")
+    assert_whole(said, ["throttle", "hotplug"])
 
 
 @pytest.mark.full
