@@ -87,6 +87,9 @@ default_tree() {
 # names_in SERIES: print the names of the patches in a series file.
 names_in() { sed 's/[ \t]*#.*//; /^[ \t]*$/d' "$1"; }
 
+# made_by PATCH...: print the names of the files that these patches make.
+made_by() { awk '/^diff --git / { file = substr($4, 3) } /^new file mode / { print file }' "$@"; }
+
 # The first line of series that begins with this ends the mechanism. The patches below it are the follow-ups.
 # shellcheck disable=SC2034  # used by the scripts that source this file
 follow_ups='# Follow-ups'

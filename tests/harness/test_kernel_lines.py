@@ -248,7 +248,8 @@ def archive(repo):
             "apt-get": "case \" $* \" in *' indextargets '*) cat \"$FAKES/targets\" ;; *' update '*) "
                        "cat \"${3%/apt.conf}/sources.list\" >\"$FAKES/sources\"; [ ! -f \"$FAKES/down\" ] ;;\n"
                        "*' download '*) cp \"$FAKES\"/debs/$5.deb . || exit ;;\n"
-                       "*' source '*) for f; do :; done; v=${f#*=}; cp \"$FAKES\"/debs/$f.tar.xz \"linux_${v%-*}.orig.tar.xz\" ;; esac",
+                       "*' --tar-only '*) for f; do :; done; v=${f#*=}; cp \"$FAKES\"/debs/$f.tar.xz \"linux_${v%-*}.orig.tar.xz\" ;;\n"
+                       "*' source '*) for f; do :; done; cp \"$FAKES\"/debs/$f/* . || exit ;; esac",
             "apt-cache": "for p; do :; done; sed \"s/.*/ $p | & | here/\" \"$FAKES/offered\""}.items():
         (fakes / name).write_text(f"#!/bin/sh\n{text}\n")
         (fakes / name).chmod(0o755)
