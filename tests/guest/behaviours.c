@@ -4,7 +4,7 @@
  *        behaviours sync ROUNDS WAKER HOME ALLOWED HOGS
  *        behaviours idle ROUNDS THIEF A A-IDLE A-NORMAL B B-NORMAL
  *        behaviours misfit ROUNDS SMALL CPUS HELPERS ALLOWED
- *        behaviours pairs PAIRS MS
+ *        behaviours pairs ROUNDS PAIRS MS
  *
  * Runs on a machine under test. Each command puts tasks in one situation and prints what the scheduler does:
  *
@@ -21,12 +21,13 @@
  *	misfit	CPUs 0 to SMALL - 1 are small, the others up to CPUS - 1 are large. A task computes on CPU 0. Then it may
  *		use all CPUs. HELPERS tasks, which may use the CPUs ALLOWED, and one on each large CPU compute and sleep
  *		briefly. Prints "moved NS" for each round: how long after that the task runs on a large CPU.
- *	pairs	PAIRS pairs of tasks send a byte to and fro through two pipes. Prints "turns NUMBER": how often, within MS
- *		milliseconds.
+ *	pairs	PAIRS pairs of a writer and a reader take turns at a pipe that holds one message, for MS milliseconds. Then
+ *		others follow, ROUNDS times in all. Prints "turns NUMBER": how many messages are read.
  *
  * Sets of CPUs are hexadecimal masks. Exit status: 1 for an error, 2 for a usage error.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -299,34 +300,34 @@ static void misfit(int rounds, int small, int cpus, int helpers, uint64_t allowe
 	}
 }
 
-static void pairs(int nr, int64_t ns)
+static void pairs(int rounds, int nr, int64_t ns)
 {
 	s->value = 0;
-	for (int i = 0; i < nr; i++) {
-		int to[2], back[2];
-		char byte = 0;
+	while (rounds--) {
+		for (int i = 0; i < nr; i++) {
+			int ends[2];
+			char byte = 0;
 
-		if (pipe(to) || pipe(back))
-			die("pipe");
-		if (!start()) {
-			while (read(to[0], &byte, 1) == 1 && write(back[1], &byte, 1) == 1)
-				;
-			_exit(1);
+			/* It holds one message: the writer sleeps until the reader has taken it. */
+			if (pipe2(ends, O_DIRECT) || fcntl(ends[1], F_SETPIPE_SZ, 4096) < 0)
+				die("pipe");
+			if (!start()) {
+				while (read(ends[0], &byte, 1) == 1)
+					s->value++;
+				_exit(1);
+			}
+			if (!start()) {
+				while (write(ends[1], &byte, 1) == 1)
+					;
+				_exit(1);
+			}
+			close(ends[0]);
+			close(ends[1]);
 		}
-		if (!start()) {
-			while (write(to[1], &byte, 1) == 1 && read(back[0], &byte, 1) == 1)
-				s->value++;
-			_exit(1);
-		}
+		sleep_until(now() + ns);
+		end_all();
 	}
-
-	/* They find their CPUs first. */
-	sleep_until(now() + ns / 4);
-
-	int64_t begin = s->value;
-
-	sleep_until(now() + ns);
-	printf("turns %lld\n", (long long)(s->value - begin));
+	printf("turns %lld\n", (long long)s->value);
 }
 
 int main(int argc, char **argv)
@@ -348,8 +349,8 @@ int main(int argc, char **argv)
 		idle(n[0], n[1], n[2], n[3], n[4], n[5], n[6]);
 	else if (argc == 7 && !strcmp(argv[1], "misfit"))
 		misfit(n[0], n[1], n[2], n[3], strtoull(argv[6], NULL, 16));
-	else if (argc == 4 && !strcmp(argv[1], "pairs"))
-		pairs(n[0], n[1] * MS);
+	else if (argc == 5 && !strcmp(argv[1], "pairs"))
+		pairs(n[0], n[1], n[2] * MS);
 	else {
 		fputs("behaviours: error: unknown command or wrong number of arguments; see tests/guest/behaviours.c\n", stderr);
 		return 2;
