@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A QEMU plugin beside the simulator's: counts the instructions between two places.
+ * A QEMU plugin beside the simulator's: counts the instructions, and the virtual time, between two places.
  *
  * Arguments: points=FILE with lines "KIND HEX_ADDRESS", where KIND is "enter", "leave" or the name of an
  * event; out=FILE. For each way from "enter" to "leave" on a vCPU it writes a line: the number of instructions, from the
- * one at "enter" to the last before "leave", and how often each event was passed on the way. The first line names the columns.
+ * one at "enter" to the last before "leave", the ns that they took, waits for memory included, and how often each event was
+ * passed on the way. The first line names the columns.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "qemu-api.h"
+#include "sim.h"
 
 #define MAX_POINTS	32
 #define MAX_EVENTS	8
-#define EXPORT		__attribute__((visibility("default")))
 
 EXPORT int qemu_plugin_version = QEMU_PLUGIN_API;
 
@@ -24,6 +25,7 @@ enum { ENTER = -2, LEAVE = -1 };	/* others are numbers of events */
 struct vcpu_count {
 	uint64_t count;
 	uint64_t entered;
+	int64_t entered_ps;
 	uint64_t events[MAX_EVENTS];
 	bool inside;
 };
@@ -47,18 +49,21 @@ static void pass(unsigned int vcpu, void *userdata)
 {
 	struct vcpu_count *c = qemu_plugin_scoreboard_find(scoreboard, vcpu);
 	const struct place *place = userdata;
-	uint64_t now = c->count - place->left;
+	uint64_t insns = c->count - place->left;
+	int64_t ps = time_before(place->left);
 	unsigned int i;
 
 	if (place->kind == ENTER) {
 		c->inside = true;
-		c->entered = now;
+		c->entered = insns;
+		c->entered_ps = ps;
 		memset(c->events, 0, sizeof(c->events));
 	} else if (!c->inside) {
 		return;
 	} else if (place->kind == LEAVE) {
 		c->inside = false;
-		fprintf(out, "%llu", (unsigned long long)(now - c->entered));
+		fprintf(out, "%llu %lld", (unsigned long long)(insns - c->entered),
+			(long long)((ps - c->entered_ps + PS_PER_NS / 2) / PS_PER_NS));
 		for (i = 0; i < nr_events; i++)
 			fprintf(out, " %llu", (unsigned long long)c->events[i]);
 		putc('\n', out);
@@ -177,7 +182,7 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 		fputs("cost: error: out=FILE is missing, or cannot be written\n", stderr);
 		return -1;
 	}
-	fputs("instructions", out);
+	fputs("instructions ns", out);
 	for (e = 0; e < nr_events; e++)
 		fprintf(out, " %s", events[e]);
 	putc('\n', out);

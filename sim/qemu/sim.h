@@ -183,6 +183,7 @@ bool vcpus_executing(void);
 /* clock.c */
 int64_t host_ns(void);
 int64_t now(void);
+int64_t time_before(uint64_t insns);
 int64_t global_time(void);
 void advance_global_time(int64_t to);
 void charge_slice(struct fiber *f);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sim/machine and its simulator without a guest: options, compilers, fibers. With guests: tests/kernel/test_sim.py."""
+"""sim/machine, its simulator and sim/cost without a guest: options, compilers, fibers. With guests: tests/kernel/test_sim.py and
+test_cost.py."""
 
 import os
 import shutil
@@ -44,6 +45,16 @@ MACHINE = TOP / "sim/machine"
 ])
 def test_usage_errors(args, message):
     stdout, stderr = call(MACHINE, *args, rc=2)
+    assert stdout == "" and message in stderr and "see --help" in stderr
+
+
+@pytest.mark.parametrize("script,args,message", [
+    ("cost", ["--machines", "1x2x2 2x2x2"], "--machines: '2x2x2' is not 1xCORESxTHREADS"),
+    ("cost", ["--caches", "nope"], "--caches 'nope': there is no file"),
+    ("cost", ["1x2x2"], "unknown argument '1x2x2'"),
+])
+def test_usage_errors_of_measurements(script, args, message):
+    stdout, stderr = call(TOP / "sim" / script, *args, rc=2)
     assert stdout == "" and message in stderr and "see --help" in stderr
 
 

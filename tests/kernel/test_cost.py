@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a steal and an empty mask cost, in instructions: sim/cost, and its plugin."""
+"""What a steal and an empty mask cost: sim/cost, and its plugin."""
 
 import re
 import subprocess
@@ -13,25 +13,28 @@ EMPTY = 40
 
 
 def test_plugin_counts_what_is_executed(run, top, tmp_path, sim_kernel):
-    """From one of a kernel's first functions to another: the same count twice."""
+    """From one of a kernel's first functions to another: the same count twice, and an instruction takes a ns. With caches, the same
+    instructions also wait for memory."""
     vmlinux = sim_kernel.replace("/arch/arm64/boot/Image", "/vmlinux")
     names = run("aarch64-linux-gnu-nm", vmlinux).stdout
     address = {name: int(at, 16) for at, name in re.findall(r"^(\w{16}) . (sched_init|rcu_init|init_idle)$", names, re.M)}
     assert len(address) == 3
     counts = []
-    for n in range(2):
+    for n, caches in enumerate(("none", "none", "intel")):
         points = tmp_path / "points"
         points.write_text("enter %(sched_init)x\nleave %(rcu_init)x\nidle %(init_idle)x\n" % address)
         out = tmp_path / f"counts{n}"
-        run(top / "sim/machine", "--topology", "1x2x1", "--kernel", sim_kernel, "--points", points, "--counts", out,
-            "--", "true")
+        run(top / "sim/machine", "--topology", "1x2x1", "--caches", caches, "--kernel", sim_kernel, "--points", points,
+            "--counts", out, "--", "true")
         counts.append(out.read_text())
     lines = counts[0].splitlines()
-    assert lines[0] == "instructions idle" and len(lines) == 2
-    instructions, idle = map(int, lines[1].split())
+    assert lines[0] == "instructions ns idle" and len(lines) == 2
+    instructions, ns, idle = map(int, lines[1].split())
     # sched_init() calls init_idle() once, for the boot CPU, and does more than a little.
     assert idle == 1 and 1000 < instructions < 10_000_000
-    assert counts[0] == counts[1]
+    assert ns == instructions and counts[0] == counts[1]
+    with_caches = [int(word) for word in counts[2].splitlines()[1].split()]
+    assert with_caches[0] == instructions and ns < with_caches[1] < 100 * ns
 
 
 @pytest.mark.parametrize("text,message", [("enter\n", "not of lines"), ("", "not of lines"), ("enter zzz\n", "not of lines")])
