@@ -91,8 +91,9 @@ def test_lines(sim_kernel, tmp_path):
 
     # a lock that only these take
     assert not [place for place in places(r"tasklist_lock$") if not re.match(r"_raw_(read|write)_(un)?lock|queued_(read|write)_lock", place)]
-    for cpu in range(8):
-        assert places(rf"runqueues\[{cpu}\]\.__lock")[0].startswith("_raw_spin_")
+    # those of the CPUs that ran most: only the lines with the highest cost are there
+    locks = [code for title, code in rows if re.match(r"runqueues\[\d\]\.__lock", title)]
+    assert len(locks) >= 4 and all(code.startswith("_raw_spin_") for code in locks), locks
     assert "sched_idle_cpu" in places(r"runqueues\[\d\]\.cfs\.h_nr_idle") or "choose_idle_cpu" in places(r"runqueues\[\d\]\.cfs\.h_nr_idle")
     assert set(places(r"cfs_overload_cpus\[LLC [01]\] line 0$")) & {"set_cfs_overload_bit", "sync_cfs_overload_bits"}
     # the sums leave nothing out
