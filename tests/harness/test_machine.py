@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""sim/machine, its simulator and sim/cost without a guest: options, compilers, fibers. With guests: tests/kernel/test_sim.py and
-test_cost.py."""
+"""sim/machine, its simulator, sim/cost and sim/irqsoff without a guest: options, compilers, fibers. With guests:
+tests/kernel/test_sim.py and test_cost.py."""
 
 import os
 import shutil
@@ -52,6 +52,12 @@ def test_usage_errors(args, message):
     ("cost", ["--machines", "1x2x2 2x2x2"], "--machines: '2x2x2' is not 1xCORESxTHREADS"),
     ("cost", ["--caches", "nope"], "--caches 'nope': there is no file"),
     ("cost", ["1x2x2"], "unknown argument '1x2x2'"),
+    ("irqsoff", ["--machine", "2x2x2"], "--machine '2x2x2' is not 1xCORESxTHREADS"),
+    ("irqsoff", ["--machine", "1x1x2"], "--machine '1x1x2' has less than 4 CPUs"),
+    ("irqsoff", ["--caches", "./nope"], "--caches './nope': there is no file ./nope"),
+    ("irqsoff", ["--loads", "pinned nope"], "--loads: 'nope' is not one of: hackbench-1 hackbench-4 pinned"),
+    ("irqsoff", ["--sides", "on"], "--sides: 'on' is not one of: off nine all"),
+    ("irqsoff", ["--seed", "-1"], "--seed '-1' is not a number"),
 ])
 def test_usage_errors_of_measurements(script, args, message):
     stdout, stderr = call(TOP / "sim" / script, *args, rc=2)

@@ -10,7 +10,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = TOP / "Documentation/results"
 # not comparisons
-OTHERS = {"cost", "masks", "verification", "caches"}
+OTHERS = {"cost", "irqsoff", "masks", "verification", "caches"}
 COMPARISONS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and path.name not in OTHERS)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a steal and an empty mask cost: sim/cost, and its plugin."""
+"""What a steal and an empty mask cost: sim/cost, and its plugin. How long interrupts are off: sim/irqsoff."""
 
 import re
 import subprocess
@@ -58,3 +58,17 @@ def test_cost(run, top, tmp_path):
         search, on, off = (max(n for row, n in longest.items() if row[:4] == (machine, "busy", *what))
                            for what in (("try_steal", "all"), ("pull_newidle", "all"), ("pull_newidle", "off")))
         assert 0 < search < off and 0 < on <= 1.1 * off, table
+
+
+@pytest.mark.full
+def test_irqsoff(run, top, tmp_path):
+    table = run(top / "sim/irqsoff", "--machine", "1x2x2", "--loads", "hackbench-1", "--sides", "off all", "--out", tmp_path).stdout
+    of_all, of_schedule = ([line.split() for line in part.splitlines() if line.startswith("hackbench-1 ")]
+                           for part in table.split("schedule", 1))
+    assert [row[1] for row in of_all] == ["off", "all"] and all(0 < int(row[2]) < 10_000 and len(row) == 5 for row in of_all), table
+    longest = {(row[1], row[2]): int(row[6]) for row in of_schedule}
+    assert all(100 < ns < 1_000_000 for ns in longest.values()), table
+    # With the features off, nobody asks a CPU; and with them on, the longest section is hardly longer than the longest balancing.
+    assert not [what for side, what in longest if side == "off" and "steal" in what], table
+    assert longest["all", "-"] < longest["all", "steal"] and longest["off", "-"] < longest["off", "balance"], table
+    assert max(ns for (side, _), ns in longest.items() if side == "all") < 1.2 * longest["off", "balance"], table
