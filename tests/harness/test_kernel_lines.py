@@ -457,6 +457,18 @@ def test_series_of_a_line(line):
     assert version.startswith(f"{line}.") and f"on Linux {version}\n" in series.read_text()
 
 
+@pytest.mark.parametrize("line", with_patches())
+def test_messages_say_which_kernel_was_measured(line):
+    """All figures are from the default line. A message of another line that has some says so."""
+    default = next(iter(kernel_lines()))
+    if line == default:
+        return
+    for patch in named(line_files(line)[1]):
+        message = patch.read_text().split("\n\n", 1)[1].split("\n---\n")[0]
+        if re.search(r"\d %|\bpairs of runs\b|\d\s+us\b.*\d\s+us\b", message):
+            assert re.search(rf"\bLinux\s+{re.escape(default)}\b", message), f"{patch}: figures of which kernel?"
+
+
 def subject(patch):
     return re.search(r"^Subject: (\[PATCH[^]]*\] (?:.+\n(?= ))*.+)$", patch.read_text(), re.M)[1]
 
