@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from conftest import first_line
 
 ALL = ["plain", "hogs", "hotplug", "partitions", "toggles", "throttle", "affinity", "classes", "fifo", "deadline", "cookies"]
 SECONDS = int(os.environ.get("STEAL_STORM", "10"))
+# Minutes of the host that the soak takes.
+SOAK = float(os.environ.get("STEAL_SOAK", "120"))
 
 # Sharing threads and caches: 2 LLCs of 2 cores of 2 threads.
 MACHINE = ["--smp", "8,sockets=2,cores=2,threads=2", "--numa", "2", "--also", "stress-ng", "--memory", "3072"]
@@ -137,6 +140,19 @@ def test_throttle_and_hotplug(storm, kernel, extra_tree):
 def test_alone_and_together(storm, kernel, extra_tree, arch, kind):
     said = storm(f"{arch}-{kind}", arch, kernel(arch, kind, extra_tree), *ALL, *TOGETHER)
     assert_whole(said, [*ALL, *TOGETHER])
+
+
+@pytest.mark.full
+def test_soak(storm, kernel, extra_tree):
+    """All storms at once for two hours, with lockdep and KASAN watching, on machines that boot with seeds of their own."""
+    image = kernel("arm64", "debug", extra_tree)
+    end = time.monotonic() + 60 * SOAK
+    boots = 0
+    while not boots or time.monotonic() < end:
+        boots += 1
+        said = storm(f"arm64-soak-{boots}", "arm64", image, *TOGETHER, seconds=5 * SECONDS, options=["--seed", boots])
+        assert_whole(said, TOGETHER)
+        print(f"soak: {boots} boots, {(time.monotonic() - end) / 60 + SOAK:.0f} of {SOAK:.0f} minutes", flush=True)
 
 
 @pytest.mark.full
