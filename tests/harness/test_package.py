@@ -12,6 +12,8 @@ from conftest import line_files, named
 from test_kernel_lines import OTHER, archive, repo  # noqa: F401  # fixtures
 from test_tree import NAMES, make_tree, replace, snapshot, template  # noqa: F401  # a fixture
 
+TOP = Path(__file__).resolve().parents[2]
+
 # The targets that the real one ends with an error, and clean.
 RULES = """\
 #!/usr/bin/make -f
@@ -382,3 +384,9 @@ def test_rpm_of_the_series(run, top, series, tmp_path):
         run("patch", "-p1", "-s", "-F0", "--no-backup-if-mismatch", "-i", patch, cwd=plain / "linux")
     run("diff", "-r", plain / "linux", made)
     assert len(series) == len(list((tmp_path / "out").glob("*.patch")))
+
+
+def test_usage_names_the_present_version():
+    version = re.search(r"^series_version=(.*)$", (TOP / "base").read_text(), re.M)[1]
+    named = re.findall(r"\+0?steal([0-9.]+)", (TOP / "Documentation/usage.rst").read_text())
+    assert len(named) >= 2 and set(named) == {version}
