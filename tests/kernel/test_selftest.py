@@ -81,6 +81,7 @@ def assert_good(result, skipped=()):
     assert status == 0, said
 
 
+@pytest.mark.line
 def test_x86_64(result, kernel):
     assert_good(result("x86_64", kernel("x86_64"), WITH_SMT), BEHIND)
 

@@ -134,6 +134,7 @@ def test_throttle_and_hotplug(storm, kernel, extra_tree):
     assert_whole(said, ["throttle", "hotplug"])
 
 
+@pytest.mark.line
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["plain", "debug", "rt"])
 @pytest.mark.parametrize("arch", ["x86_64", "arm64"])
