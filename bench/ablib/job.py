@@ -22,6 +22,8 @@ from . import features, fold, hosts, loads, table
 from .plan import AbError, Case, Metric, read_plan
 
 TOP = Path(__file__).resolve().parents[2]
+# Who says something; bench/campaign changes it.
+PROGRAM = "ab"
 # After this many pairs of a case, a command or a metric that has always failed ends the comparison.
 ENOUGH = 3
 # To read out a trace takes so many times longer than the run.
@@ -39,7 +41,7 @@ class Stop(Exception):
 
 
 def say(text: str) -> None:
-    print(f"ab: {text}", file=sys.stderr, flush=True)
+    print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
 
 
 def sha(*paths: Path) -> str:

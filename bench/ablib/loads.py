@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The loads of bench/ab --load, as bench/collect/collect.sh --list tells them, and the cases that the words of --load stand for."""
 
+import functools
 import re
 import subprocess
 from dataclasses import dataclass, field
@@ -46,13 +47,19 @@ class Load:
         return "" if self.here else "cc, to compile load.c" if self.program == "load" else f"{self.program} (package {self.package})"
 
 
-def read_loads() -> dict[str, Load]:
-    """All loads, by name."""
+@functools.cache
+def listed() -> str:
+    """What collect.sh --list prints."""
     done = subprocess.run(["sh", COLLECT / "collect.sh", "--list"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise AbError((done.stderr.strip().splitlines() or ["collect.sh --list failed"])[-1].replace("collect: error: ", ""))
+    return done.stdout
+
+
+def read_loads() -> dict[str, Load]:
+    """All loads, by name."""
     loads: dict[str, Load] = {}
-    for line in done.stdout.splitlines():
+    for line in listed().splitlines():
         key, _, value = line.partition(" ")
         if key == "load":
             load = loads[value] = Load(value)

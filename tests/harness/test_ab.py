@@ -577,10 +577,10 @@ def test_nine_without_follow_ups(bits, sides):
     (["--factorial", "STEAL_FIRST"], "STEAL_FIRST does nothing without STEAL"),
     (["--factorial", "STEAL", "--sides", "off,all"], "--sides and --factorial exclude each other"),
     (["--factorial", "STEAL", "--kernel", "base,patched"], "several kernels (--kernel) and --factorial exclude each other"),
-    (["--factorial", "SYNC_WAIT,STEAL,STEAL_FIRST,STEAL_SLICE,STEAL_BUSIEST,SIXTH"], "6 bits; at most 5"),
+    (["--factorial", "SYNC_WAIT,STEAL,STEAL_FIRST,STEAL_SLICE,STEAL_BUSIEST,SIXTH,SEVENTH"], "7 bits; at most 6"),
 ])
 def test_usage_errors_of_factorial(bits, words, message):
-    (bits.top / "bench/features").open("a").write("SIXTH follow-up something\n")
+    (bits.top / "bench/features").open("a").write("SIXTH follow-up something\nSEVENTH follow-up something\n")
     _, stderr = bits.compare(*words, rc=2)
     assert len(stderr.splitlines()) == 1 and message in stderr and not bits.out.exists() and not bits.log.exists()
 

@@ -195,8 +195,8 @@ def test_bad_factorial(text, reason):
 
 
 def test_too_many_for_a_factorial():
-    bits = BITS | {"SIXTH": features.Bit("SIXTH", False, frozenset(), "x")}
-    with pytest.raises(AbError, match="6 bits; at most 5, which are 32 sides"):
+    bits = BITS | {name: features.Bit(name, False, frozenset(), "x") for name in ("SIXTH", "SEVENTH")}
+    with pytest.raises(AbError, match="7 bits; at most 6, which are up to 64 sides"):
         features.factorial(",".join(bits), bits)
 
 
