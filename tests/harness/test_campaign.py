@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: GPL-2.0
+"""bench/campaign, on the made-up machines of test_ab.py, and what it makes of Documentation/results."""
+
+import importlib.machinery
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "bench"), str(TOP / "tests")]
+
+from ablib import loads, published  # noqa: E402
+from ablib.job import Stop  # noqa: E402
+from ablib.plan import AbError  # noqa: E402
+from commands import wait_for  # noqa: E402
+from test_ab import Simulated  # noqa: E402
+
+LOADER = importlib.machinery.SourceFileLoader("campaign", str(TOP / "bench/campaign"))
+campaign = importlib.util.module_from_spec(importlib.util.spec_from_loader("campaign", LOADER))
+LOADER.exec_module(campaign)
+
+
+def git(top, *words):
+    done = subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(top), *words], text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def commit(top, message="x"):
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", message)
+    return git(top, "rev-parse", "--short", "HEAD")
+
+
+# Documentation/results and the texts, as they are in the tree
+
+def comparisons():
+    return campaign.read_comparisons()
+
+
+def test_texts_are_up_to_date():
+    """INDEX.md, README.md and the cover letter have the figures of the results. A commit that the repository lacks is an error here."""
+    for path, text in published.rendered(TOP, campaign.titles(comparisons())).items():
+        assert path.read_text() == text, f"{path} is not up to date; run bench/campaign --render"
+
+
+def test_no_figure_is_of_older_code():
+    """A result of another series than the present one says so (older.conf), and so does each row of the README with its figures."""
+    results = published.results(TOP, campaign.titles(comparisons()), published.Series(TOP))
+    undeclared = [result.name for result in results if not result.present and not result.declared]
+    assert not undeclared, f"the patches have changed since {undeclared} was measured: measure it again, or name its version in {published.OLDER}"
+    versions = {result.name: result.declared for result in results}
+    checked = 0
+    for row in (TOP / published.TEMPLATES / "readme-table.md.j2").read_text().splitlines():
+        for name in re.findall(r"(?:better|percent|median|effect)\('([^']+)'", row):
+            checked += bool(versions[name])
+            assert not versions[name] or f"*{versions[name]}:*" in row, f"{name} is of {versions[name]}, and the row does not say so: {row}"
+    assert checked >= 10
+
+
+def test_all_loads_and_lines_are_compared():
+    cases = [case for one in comparisons().values() for case in one.options.cases]
+    # Threads that use pipes are between the two.
+    assert {case.load for case in cases} == set(loads.read_loads()) - {"hackbench-pipe-threads"}
+    lines = {one.options.kernel for one in comparisons().values()}
+    assert {None, *campaign.ab.kernel_lines()[1:]} == lines
+    assert all(one.options.seeds == "published" and one.options.runs >= 6 for one in comparisons().values())
+
+
+# bench/campaign.conf
+
+GOOD = "[one]\ntitle = What\nmachine = 1x4x1\nseeds = published\nruns = 2\nloads = hackbench-1  hackbench-2\n"
+
+
+def test_conf(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "TOP", tmp_path)
+    (tmp_path / "bench").mkdir()
+    (tmp_path / campaign.CONF).write_text("[DEFAULT]\nsides = off,nine,\n all\ncaches = intel\n" + GOOD +
+                                          "line = 6.12\ngate = 1%\n[two]\ntitle = x\nmachine = 1x2x1\nseeds = published\nruns = 3\ncaches =\n"
+                                          "command = sh -c 'a b'\nmetric = rate=([0-9]+),x/s,more\n")
+    one, two = comparisons().values()
+    assert one.command == "bench/ab --machine 1x4x1 --caches intel --seeds published --runs 2 --sides off,nine,all --gate 1% --kernel 6.12 " \
+        "--load hackbench-1,hackbench-2"
+    assert one.total == 4 and one.units(one.options.cases[1]) == ["hackbench-2-1", "hackbench-2-2"]
+    assert two.words[-4:] == ["--", "sh", "-c", "a b"] and two.options.caches == "none" and two.total == 3
+
+
+@pytest.mark.parametrize("text, message", [
+    ("", "no comparison in it"), ("what\n", "File contains no section headers"), (GOOD + GOOD, "section 'one' already exists"),
+    (GOOD + "runs = 3\n", "option 'runs' in section 'one' already exists"),
+    (GOOD + "pairs = 3\n", "[one] pairs: unknown key; there are: title command machine"),
+    (GOOD + "Runs = 3\n", "[one] Runs: unknown key"), ("[DEFAULT]\nwhat = 1\n" + GOOD, "[DEFAULT] what: unknown key"),
+    (GOOD.replace("title = What\n", ""), "[one] title: missing"), (GOOD.replace("runs = 2\n", "runs =\n"), "[one] runs: missing"),
+    (GOOD.replace("runs = 2", "runs = ten"), "[one] runs: argument --runs: 'ten' is not a positive number"),
+    (GOOD.replace("seeds = published", "seeds = any"), "[one] seeds: argument --seeds: invalid choice"),
+    (GOOD.replace("1x4x1", "1x4"), "[one] machine: --machine '1x4' is not SOCKETSxCORESxTHREADS"),
+    (GOOD.replace("hackbench-2", "what-2"), "[one] loads: --load what-2: no such load"),
+    (GOOD + "scale = 3\n", "[one] scale: --scale needs a load other than hackbench"),
+    (GOOD + "sides = off\n", "[one] sides: --sides: fewer than two sides"), (GOOD + "sides = off,nein\n", "[one] sides: --sides: 'nein' is not"),
+    (GOOD + "factorial = STEAL,WHAT\n", "[one] factorial: --factorial: 'WHAT' is no bit"), (GOOD + "gate = 1\n", "[one] gate: gate '1': not PERCENT%"),
+    (GOOD + "caches = nowhere\n", "[one] caches: --caches nowhere: there is no file"), (GOOD + "line = 1.0\n", "[one] line: '1.0' is no line of patches/lines"),
+    (GOOD + "command = true\n", "[one] loads: --load and a command exclude each other"), (GOOD + "command = 'a\n", "[one]: No closing quotation"),
+    (GOOD.replace("[one]", "[../one]"), "[../one]: cannot be the name of a directory"), (GOOD.replace("[one]", "[masks]"), "[masks]: cannot be")])
+def test_bad_conf(tmp_path, monkeypatch, text, message):
+    monkeypatch.setattr(campaign, "TOP", tmp_path)
+    (tmp_path / "bench").mkdir()
+    (tmp_path / campaign.CONF).write_text(text)
+    with pytest.raises((Stop, AbError)) as refused:
+        comparisons()
+    assert message in str(refused.value) and str(refused.value).startswith(str(tmp_path / campaign.CONF)) and "\n" not in str(refused.value)
+
+
+# The series of a commit and the present one
+
+PATCH = """From 1
+Subject: x
+
+Why
+---
+ fair.c | 3 +++
+
+diff --git a/Documentation/x.rst b/Documentation/x.rst
+--- a/Documentation/x.rst
++++ b/Documentation/x.rst
+@@ -1,1 +1,2 @@
+ Here
++we are
+diff --git a/fair.c b/fair.c
+--- a/fair.c
++++ b/fair.c
+@@ -10,6 +10,11 @@ static int steal(void)
+ 	context();
+ 	/* An old
+-	 * comment
++	 * remark of
++	 * ours
+ 	 */
+-	removed(1);
++	first("/*");	/* why */
++	second(2);
++
++	third(*
++	      four);	// so
+ 	context();
+@@ -40,1 +46,2 @@ static int other(void)
+ 	 * of a comment
++	 * in the middle
+--
+2.39.5
+"""
+CODE = [("-", "removed(1);"), ("+", 'first("/*");'), ("+", "second(2);"), ("+", "third(*"), ("+", "four);")]
+
+
+@pytest.fixture
+def repo(tmp_path):
+    """A repository with a series of one patch, and of another one for 6.12."""
+    for folder in ("patches", "patches/6.12"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0001-x.patch").write_text(PATCH)
+    (tmp_path / "patches/lines").write_text("# lines\n7.3 maintained\n6.12 maintained\n")
+    for place in (tmp_path, tmp_path / "patches/6.12"):
+        (place / "series").write_text("# the series\n0001-x.patch # one\n")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    return tmp_path
+
+
+def test_what_counts():
+    assert [change[1:] for change in published.code_of(PATCH)] == CODE
+
+
+@pytest.mark.parametrize("old, new", [
+    ("Why", "Therefore"), ("/* why */", "/* because\n+\t * of this */"), ("// so", ""), ("remark of", "remarks by"), ("in the middle", "of it"),
+    ("we are", "we were"), ("\tcontext();\n@@", "\tmore();\n@@"), ("-10,6 +10,11", "-90,6 +92,11"), (";\n+\n", ";\n"), ("\tsecond(2);", "\t\tsecond(2);"),
+    (" | 3 +++", " | 4 +++-"), ("2.39.5", "2.47.3")])
+def test_present_series(repo, old, new):
+    assert PATCH.count(old) == 1 and published.Series(repo).present("HEAD")
+    text = PATCH.replace(old, new)
+    # The numbers of lines in the head of the hunk follow.
+    added = text.count("\n") - PATCH.count("\n")
+    text = text.replace("+10,11", f"+10,{11 + added}")
+    (repo / "patches/0001-x.patch").write_text(text)
+    assert published.Series(repo).present("HEAD")
+    commit(repo)
+    assert published.Series(repo).present("HEAD~") and published.Series(repo).present(git(repo, "describe", "--always", "HEAD~"))
+
+
+@pytest.mark.parametrize("old, new", [
+    ("second(2)", "second(3)"), ("removed(1)", "removed(0)"), ('"/*"', '"*/"'), ("third(*", "third(+"), ("\tsecond(2);", "/*\tsecond(2); */"),
+    ('+\tfirst("/*");\t/* why */\n+\tsecond(2);\n', '+\tsecond(2);\n+\tfirst("/*");\t/* why */\n'), ("a/fair.c b/fair.c", "a/core.c b/core.c"),
+    ("/* why */", "/* why */ why();"), ("\t * in the middle", "\t */ in_the_middle();")])
+def test_older_series(repo, old, new):
+    assert PATCH.count(old) == 1
+    (repo / "patches/0001-x.patch").write_text(PATCH.replace(old, new))
+    assert not published.Series(repo).present("HEAD") and published.Series(repo).present("HEAD", "6.12")
+
+
+def test_series_of_another_line(repo):
+    (repo / "patches/6.12/0001-x.patch").write_text(PATCH.replace("second(2)", "second(3)"))
+    series = published.Series(repo)
+    assert series.present("HEAD") and series.present("HEAD", "7.3") and not series.present("HEAD", "6.12")
+    # Its support has ended, or it is the first line now.
+    git(repo, "checkout", "-q", ".")
+    (repo / "patches/ended").mkdir()
+    (repo / "patches/6.12").rename(repo / "patches/ended/6.12")
+    assert published.Series(repo).present("HEAD", "6.12")
+    (repo / "series").write_text("0001-x.patch\n0002-y.patch\n")
+    (repo / "patches/0002-y.patch").write_text(PATCH)
+    assert not published.Series(repo).present("HEAD") and published.Series(repo).present("HEAD", "6.12")
+
+
+def test_unknown_commit(repo):
+    """As in a clone without the history: nobody can say, so it is an error."""
+    with pytest.raises(AbError, match="commit 1234567 is not in this repository, .* get the whole history"):
+        published.Series(repo).present("1234567")
+    (repo / "patches/0001-x.patch").unlink()
+    with pytest.raises(AbError, match="patches/0001-x.patch: not there, though the file series names it"):
+        published.Series(repo).present("HEAD")
+
+
+# What is made of results
+
+@pytest.fixture
+def tree(repo):
+    """The repository with the result `waited`, which is of its commit, and short templates."""
+    place = repo / "Documentation/results/waited"
+    shutil.copytree(TOP / "Documentation/results/waited", place)
+    plan = (place / "plan").read_text()
+    (place / "plan").write_text(re.sub("^project .*", f"project {git(repo, 'rev-parse', '--short', 'HEAD')}", plan, flags=re.M))
+    older = repo / published.OLDER
+    older.write_text("[waited]\ntitle = T\ncommand = bench/ab x\ndate = 2026-01-02\n")
+    (repo / published.TEMPLATES).mkdir(parents=True)
+    for name, targets in published.TARGETS.items():
+        text = f"begin {name}\n{{{{ better('waited', 'hackbench-1 hackbench-2', 'nine') }}}}\nend {name}\n"
+        if name == "INDEX.md.j2":
+            text = "{% for one in results %}\n{{ one.name }} {{ one.title }} {{ one.command }} {{ one.date }} {{ one.series }} {{ overview(one.name) }}\n{% endfor %}\n"
+        (repo / published.TEMPLATES / name).write_text(text)
+        for target in targets:
+            with (repo / target).open("a") as file:
+                file.write(f"before\nbegin {name}\nold\nend {name}\nafter\n")
+    return repo
+
+
+def test_rendered(tree):
+    texts = published.rendered(tree, {})
+    assert texts[tree / "Documentation/results/INDEX.md"] == \
+        "waited T bench/ab x 2026-01-02 present nine: 14 gains, 5 losses of 31; all: 19 gains, 3 losses of 31; without: 17 gains, 4 losses of 31\n"
+    assert texts[tree / "patches/cover-letter.txt"] == "before\nbegin cover-letter.txt.j2\n+10.9*, +1.1\nend cover-letter.txt.j2\nafter\n"
+    assert texts[tree / "README.md"].count("**+10.9**, +1.1") == 2 and "old" not in texts[tree / "README.md"]
+    assert published.rendered(tree, {"waited": "Of the campaign"})[tree / "Documentation/results/INDEX.md"].startswith("waited Of the campaign ")
+
+
+@pytest.mark.parametrize("file, old, new, message", [
+    (published.OLDER, "date = 2026-01-02", "", "[waited]: no date, and "), (published.OLDER, "date", "day", "[waited]: unknown key 'day'"),
+    (published.OLDER, "[waited]", "[gone]", "waited: neither bench/campaign.conf nor Documentation/results/older.conf has a section"),
+    (published.OLDER, "[waited]", "[gone]\ntitle = x\n[waited]", "[gone]: there is no such directory"),
+    (published.OLDER, "title", "series = 1.0\ntitle", "[waited] series: its series is the present one"),
+    ("Documentation/results/waited/plan", "\nproject ", "\nproject 0", "waited/plan: commit 0"),
+    (published.TEMPLATES + "/readme-table.md.j2", "hackbench-2", "hackbench-5", "waited: no figure for hackbench-5  of side nine"),
+    (published.TEMPLATES + "/readme-table.md.j2", "better", "worse", "'worse' is undefined"),
+    ("README.md", "end readme-table.md.j2\n", "", "README.md: not once each, in this order: the line 'begin readme-table.md.j2'")])
+def test_cannot_be_rendered(tree, file, old, new, message):
+    text = (tree / file).read_text()
+    assert old in text
+    (tree / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(AbError) as refused:
+        published.rendered(tree, {})
+    assert message in str(refused.value) and "\n" not in str(refused.value), refused.value
+
+
+def test_figures():
+    """Both formats of results, against the typed ones of version 2.1."""
+    figures = published.Figures(TOP / "Documentation/results")
+    assert figures.better("waited", "latency-4x latency-2x", "all", "wake_p50 rate") == "+0.1, **+3.6**, **-32.8**, **+14.8**"
+    assert figures.better("waited", "switch-2x") == "0.0" and figures.percent("waited", "latency-2x", "all", "rate") == "15"
+    assert figures.median("waited", "latency-2x", "off", "wake_p50") == "7.1" and figures.median("waited", "hackbench-1", "all", "time", 2) == "12.83"
+    assert figures.better("loads", "threads-2x mutex-1x latency-2x", "all", "") == "**+66.7**, 0.0, **-24.3**"
+    assert figures.better("2x40x2", "hackbench-16 hackbench-8") == "-7.8, -29.5"
+    assert figures.effect("factorial", "hackbench-8", "STEAL") == "**-2.4**" and figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
+
+
+# Running
+
+CONF = """[DEFAULT]
+title = What it shows
+machine = 1x4x1
+seeds = published
+runs = 2
+
+[first]
+command = load 1000 900
+
+[second]
+command = load 900 1000
+machine = 1x2x1
+"""
+
+
+class Campaign(Simulated):
+    """A checkout with a campaign of two comparisons, in a repository."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        for name in ("bench/campaign", "patches/lines"):
+            (self.top / name).parent.mkdir(exist_ok=True)
+            shutil.copy(TOP / name, self.top / name)
+        (self.top / campaign.CONF).write_text(CONF)
+        (self.top / "series").write_text("0001-x.patch\n")
+        (self.top / "patches/0001-x.patch").write_text(PATCH)
+        (self.top / "Documentation/results").mkdir(parents=True)
+        (self.top / published.OLDER).write_text("")
+        (self.top / published.TEMPLATES).mkdir()
+        for name, targets in published.TARGETS.items():
+            (self.top / published.TEMPLATES / name).write_text("{# #}\nbegin {{ results|map(attribute='series')|join(' ') }}\nend\n"
+                                                               if name == "INDEX.md.j2" else f"begin {name}\nend {name}\n")
+            for target in targets:
+                with (self.top / target).open("a") as file:
+                    file.write(f"begin {name}\nend {name}\n")
+        git(self.top, "init", "-q")
+        commit(self.top)
+
+    def campaign(self, *words, rc=0, environment=()):
+        return self.finish(self.begin(*words, environment=environment), rc)
+
+    def begin(self, *words, environment=()):
+        return self.popen([self.top / "bench/campaign", *words], env=os.environ | self.environment | dict(environment))
+
+    def refused(self, message, *words, rc=2):
+        stdout, stderr = self.campaign(*words, rc=rc)
+        assert stdout == "" and len(stderr.splitlines()) == 1 and message in stderr, stderr
+
+
+@pytest.fixture
+def made(tmp_path):
+    return Campaign(tmp_path)
+
+
+def test_refused(made):
+    """One line, and nothing is there."""
+    made.refused("--only third: no such comparison; --list shows all", "--only", "first,third")
+    made.refused("--list takes no other arguments", "--list", "--jobs", "1")
+    made.refused("--jobs 999: this host has", "--jobs", "999", "--out", made.out)
+    made.refused("cannot be read", "--hosts", made.root / "no", "--out", made.out)
+    made.refused("no directory of bench/campaign", "--publish", made.root)
+    (made.top / "series").write_text("# changed\n0001-x.patch\n")
+    made.refused("series has changes that are not committed", "--out", made.out)
+    git(made.top, "checkout", "-q", "series")
+    assert not made.out.exists() and not made.log.exists() and git(made.top, "status", "--porcelain") == ""
+    mine = made.root / "mine"
+    mine.mkdir()
+    (mine / "letter").touch()
+    made.refused("not empty, and bench/campaign did not make it", "--out", mine)
+    assert [path.name for path in mine.iterdir()] == ["letter"]
+
+
+def test_goes_on_and_is_published(made):
+    """It is interrupted and goes on; then its results are published. A later commit is refused, and changes what the index says."""
+    pid = made.root / "pid"
+    process = made.begin("--out", made.out, "--jobs", 1, environment={"FAKE_HANG": f"1000002:{pid}"})
+    wait_for(lambda: pid.exists() and pid.read_text())
+    process.send_signal(signal.SIGINT)
+    _, stderr = made.finish(process, 130)
+    assert "campaign: 0 of 4 machines done; time left: unknown\n" in stderr
+    assert stderr.endswith(f"campaign: interrupted; to continue: the same command with --out {made.out}\n")
+    assert [line.split()[0] for line in made.machines] == ["1000001", "1000002"] and not (made.out / "second").exists()
+    made.refused("no comparison of bench/campaign.conf is finished in it", "--publish", made.out, rc=3)
+
+    _, stderr = made.campaign("--out", made.out, "--jobs", 1)
+    assert "campaign: 1 of 4 machines done; time left: about 0 min, and that of 2 machines of other kinds, unknown\n" in stderr
+    assert "campaign: 2 of 4 machines done; time left: about 0 min, and that of 2" in stderr and "all 2 comparisons are finished" in stderr
+    # A loss is no failure.
+    assert sorted(line.split()[:2] for line in made.machines) == sorted([
+        ["1000001", "1x4x1"], ["1000002", "1x4x1"], ["1000002", "1x4x1"], ["1000001", "1x2x1"], ["1000002", "1x2x1"]])
+    lines = made.get("out/times").splitlines()
+    assert [line.rpartition(" ")[0] for line in lines if " - " not in line] == ["first command"] * 2 + ["second command"] * 2
+    before = {path: path.stat().st_mtime_ns for path in made.out.rglob("*") if path.is_file()}
+    made.campaign("--out", made.out)
+    assert before == {path: path.stat().st_mtime_ns for path in made.out.rglob("*") if path.is_file()}
+
+    made.campaign("--publish", made.out)
+    results = made.top / "Documentation/results"
+    plan = (results / "first/plan").read_text()
+    assert {path.name for path in (results / "first").iterdir()} == {"plan", "runs.csv", "table.txt"}
+    assert re.search(r"^date \d{4}-\d\d-\d\d\nrepeat bench/ab --machine 1x4x1 --seeds published --runs 2 -- load 1000 900\n\Z", plan, re.M)
+    assert (results / "INDEX.md").read_text() == "begin present present\nend\n"
+    commit(made.top)
+    made.refused("made at commit", "--out", made.out)
+    patch = made.top / "patches/0001-x.patch"
+    for old, new, state in (("/* why */", "/* so */", "present"), ("second(2)", "second(3)", "older series")):
+        patch.write_text(patch.read_text().replace(old, new))
+        listed = made.campaign("--list")[0].splitlines()
+        assert [re.split("  +", line) for line in listed[1:3]] == [[name, "2", state, "What it shows"] for name in ("first", "second")]
+
+
+def test_one_fails(made):
+    """The next one still runs, and the same command tries the first again."""
+    _, stderr = made.campaign("--out", made.out, "--jobs", 1, rc=3, environment={"FAKE_DIE": "1000002"})
+    assert "campaign: error: first: 1 of 2 machines failed" in stderr or "campaign: error: first: bench/ab ended with status 3" in stderr
+    assert "2 of 2 comparisons failed: first, second; to try them again" in stderr.splitlines()[-1]
+    made.campaign("--out", made.out, "--jobs", 1, "--only", "second")
+    assert (made.out / "second.done").exists() and not (made.out / "first.done").exists()
