@@ -91,7 +91,7 @@ class Series:
 
     def __init__(self, top: Path):
         self.top = top
-        self.code = functools.cache(self.code)
+        self.code = functools.cache(self.read_code)
 
     def git(self, *words: str) -> Optional[str]:
         done = subprocess.run(["git", "-C", str(self.top), *words], capture_output=True, text=True, errors="replace", check=False)
@@ -103,13 +103,12 @@ class Series:
             return self.git("show", f"{commit}:{path}")
         return (self.top / path).read_text(errors="replace") if (self.top / path).is_file() else None
 
-    def code(self, commit: str, kernel: str) -> list:  # pylint: disable=method-hidden
+    def read_code(self, commit: str, kernel: str) -> list[tuple[str, str, str]]:
         """What counts in the series for a line of kernels; by default, for the first one."""
-        rows = [row for row in (self.read(commit, "patches/lines") or self.read("", "patches/lines") or "").splitlines() if row[:1] not in ("", "#")]
-        line = kernel if re.fullmatch(r"\d+\.\d+", kernel) else rows[0].split()[0] if rows else ""
-        places = {f"patches/{line}/": f"patches/{line}/series", f"patches/ended/{line}/": f"patches/ended/{line}/series", "patches/": "series"}
-        for place, name in places.items():
-            text = self.read(commit, name)
+        first = re.search(r"^(\d\S*)", self.read(commit, "patches/lines") or self.read("", "patches/lines") or "", re.M)
+        line = kernel if re.fullmatch(r"\d+\.\d+", kernel) else first[1] if first else ""
+        for place in (f"patches/{line}/", f"patches/ended/{line}/", "patches/"):
+            text = self.read(commit, "series" if place == "patches/" else place + "series")
             if text is None:
                 continue
             patches = {name: self.read(commit, place + name) for name in (row.split("#")[0].strip() for row in text.splitlines()) if name}
@@ -136,7 +135,6 @@ class Result:
     command: str
     commit: str
     date: str
-    kernel: str
     declared: str
     present: bool
 
@@ -278,7 +276,7 @@ def results(top: Path, titles: dict[str, str], series: Series) -> list[Result]:
             raise AbError(f"{root / name / 'plan'}: {error}") from error
         if said.get("series") and present:
             raise AbError(f"{top / OLDER}: [{name}] series: its series is the present one; delete this key")
-        made.append(Result(name, **facts, kernel=plan.get("kernel", ""), declared=said.get("series", ""), present=present))
+        made.append(Result(name, **facts, declared=said.get("series", ""), present=present))
     return made
 
 

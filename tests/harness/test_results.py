@@ -4,13 +4,16 @@
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "bench"))
+
+from ablib.published import OTHERS  # noqa: E402
+
 RESULTS = TOP / "Documentation/results"
-# not comparisons
-OTHERS = {"cost", "irqsoff", "masks", "verification", "caches"}
 COMPARISONS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and path.name not in OTHERS)
 
 
