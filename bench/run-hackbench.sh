@@ -216,6 +216,21 @@ without()
 	echo "$missing"
 }
 
+# of_line FEATURES: those that the series for this line of kernels does not leave out
+of_line()
+{
+	awk -v features=" $1 " -v release="$(uname -r)" '
+		!/^#/ && NF {
+			for (i = 3; i < 6; i += 2) {
+				n = $i == "not" ? split($(i + 1), line, ",") : 0
+				for (k = 1; k <= n; k++)
+					if (index(release, line[k]) == 1 && substr(release, length(line[k]) + 1, 1) !~ /[0-9]/)
+						sub(" " $1 " ", " ", features)
+			}
+		}
+		END { print features }' "$bits"
+}
+
 # lacks: why the features of the sides cannot be switched on this machine; nothing if they can. Fails if only a feature is missing.
 lacks()
 {
@@ -228,7 +243,7 @@ lacks()
 	line=$(cat "$debug/sched/features" 2>/dev/null)
 	[ -z "$mounted" ] || umount "$debug"
 	[ -n "$line" ] || { echo "$debug/sched/features: no such file, so this kernel has no scheduler features to switch"; return; }
-	lacking=$(without "$needed")
+	lacking=$(without "$(of_line "$needed")")
 	[ -n "$lacking" ] || return 0
 	echo "$debug/sched/features: kernel $(uname -r) has no $lacking"
 	nine=$(awk '$2 == "nine" { print $1 }' "$bits")

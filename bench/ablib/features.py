@@ -20,7 +20,7 @@ from typing import Collection, Sequence
 from .plan import AbError
 
 FILE = Path(__file__).resolve().parents[1] / "features"
-LINE = re.compile(r"([A-Z][A-Z0-9_]*)\s+(nine|follow-up)\s+(?:needs\s+([A-Z0-9_,]+)\s+)?(\S.*)")
+LINE = re.compile(r"([A-Z][A-Z0-9_]*)\s+(nine|follow-up)\s+(?:needs\s+([A-Z0-9_,]+)\s+)?(?:not\s+([0-9.,]+)\s+)?((?!(?:needs|not)\s)\S.*)")
 WORDS = ("off", "nine", "all")
 WORD = re.compile(r"[A-Z0-9_]+|" + "|".join(WORDS))
 # The series has so many bits; as some do nothing without others, these are 34 sides.
@@ -29,12 +29,18 @@ MOST = 6
 
 @dataclass(frozen=True)
 class Bit:
-    """A feature of the series; nine: it is in the nine patches; needs: it does nothing without these."""
+    """A feature of the series; nine: it is in the nine patches; needs: it does nothing without these; lacking: these lines of kernels
+    do not have it."""
 
     name: str
     nine: bool
     needs: frozenset[str]
     what: str
+    lacking: frozenset[str] = frozenset()
+
+    def is_in(self, release: str) -> bool:
+        """Has a kernel of this line, or with this release, the bit, if it has the series?"""
+        return not any(re.match(rf"{re.escape(line)}(?![0-9])", release) for line in self.lacking)
 
 
 def read_bits(path: Path = FILE) -> dict[str, Bit]:
@@ -50,9 +56,10 @@ def read_bits(path: Path = FILE) -> dict[str, Bit]:
         match = LINE.fullmatch(line.strip())
         needs = match and [need for need in (match[3] or "").split(",") if need]
         if not match or match[1] in bits or any(need not in bits for need in needs):
-            raise AbError(f"{path}:{number}: not NAME nine|follow-up [needs NAME[,NAME...]] TEXT, or NAME stands twice, or it needs a bit "
+            raise AbError(f"{path}:{number}: not NAME nine|follow-up [needs NAME[,NAME...]] [not LINE[,LINE...]] TEXT, or NAME stands twice, or it needs a bit "
                           "that does not stand above it; correct the line")
-        bits[match[1]] = Bit(match[1], match[2] == "nine", frozenset(needs), match[4])
+        bits[match[1]] = Bit(match[1], match[2] == "nine", frozenset(needs), match[5],
+                             frozenset(line for line in (match[4] or "").split(",") if line))
     if not bits:
         raise AbError(f"{path}: no bit in it; restore the file")
     return bits

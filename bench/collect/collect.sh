@@ -509,8 +509,20 @@ while pid=$(sed -n 4p "$out/.was" 2>/dev/null) && [ -n "$pid" ] && grep -q colle
 	sleep 1
 done
 
-# What this machine must have, before anything is made. absent: NO_X of features that are off as the kernel lacks them.
+# What this machine must have, before anything is made. absent: features that are off as the kernel lacks them, as NO_X; and as X, too, if
+# the series for this line of kernels leaves them out.
 absent=''
+left_out=$(awk -v release="$(uname -r)" '
+	!/^#/ && NF {
+		for (i = 3; i < 6; i += 2) {
+			if ($i != "not")
+				continue
+			n = split($(i + 1), line, ",")
+			for (k = 1; k <= n; k++)
+				if (index(release, line[k]) == 1 && substr(release, length(line[k]) + 1, 1) !~ /[0-9]/)
+					printf "%s ", $1
+		}
+	}' "$bits" 2>/dev/null)
 named=$(awk '$5 != "-" { n = split($5, f, "+"); for (i = 1; i <= n; i++) { sub(/^NO_/, "", f[i]); print f[i] } }' "$schedule" | sort -u)
 if [ -n "$named" ]; then
 	[ -d "$debug" ] || cannot "$debug: no such directory: this kernel has no debugfs, which the switch of scheduler features needs"
@@ -538,6 +550,12 @@ if [ -n "$named" ]; then
 					absent="$absent NO_$f"
 					continue
 				fi
+				case " $left_out" in
+				*" $f "*)
+					absent="$absent NO_$f $f"
+					say "$f: the series for this kernel, $(uname -r), leaves it out, so it is off on all sides"
+					continue ;;
+				esac
 				lacks_bit=1 ;;
 			esac
 			lacking="$lacking${lacking:+, }$f"

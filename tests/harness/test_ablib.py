@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import numpy
 import pytest
 import scipy.stats
+from conftest import kernel_lines, line_files, named
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
@@ -126,6 +127,19 @@ def test_features_are_those_of_the_patches():
     assert wrong_bits(features.read_bits(), [path.read_text() for path in patches]) == []
 
 
+@pytest.mark.parametrize("line", [line for line, row in kernel_lines().items() if row["state"] == "maintained"])
+def test_features_are_those_of_a_line(line):
+    """All bits but those that the series for this line leaves out."""
+    bits = {name: bit for name, bit in features.read_bits().items() if bit.is_in(line)}
+    assert wrong_bits(bits, [path.read_text() for path in named(line_files(line)[1])]) == []
+    assert bits == {name: bit for name, bit in features.read_bits().items() if bit.is_in(f"{line}.7-arch1")}
+
+
+def test_lines_without_a_bit():
+    bit = features.Bit("X", False, frozenset(), "x", frozenset({"6.12", "6.6"}))
+    assert [bit.is_in(release) for release in ("6.12", "6.12.3-generic", "6.6", "6.1.12", "6.120", "7.3.4", "")] == [False] * 3 + [True] * 4
+
+
 def test_wrong_features_are_found():
     texts = ["+SCHED_FEAT(STEAL, true)\n", *[" SCHED_FEAT(OLD, true)\n-SCHED_FEAT(BASE, true)\n+SCHED_FEAT(BASE, false)\n"] * 8,
              "+SCHED_FEAT(STEAL_FIRST, false)\n+SCHED_FEAT(GONE, false)\n",
@@ -146,7 +160,7 @@ def test_read_bits():
 
 
 @pytest.mark.parametrize("text", ["STEAL ten text", "STEAL nine", "steal nine text", "A nine text\nA nine text", "A nine needs B text",
-                                  "A nine needs B text\nB nine text", "# none\n", None])
+                                  "A nine needs B text\nB nine text", "A nine not 6.12", "# none\n", None])
 def test_bad_features(tmp_path, text):
     path = tmp_path / "features"
     if text is not None:

@@ -185,6 +185,28 @@ def test_bits_that_the_kernel_lacks(here, tmp_path, has, sides, message):
         assert here.run_file("1-side2", "features").split()[-1] == {"STEAL": "NO_STEAL", "NEXT_BUDDY": "NEXT_BUDDY"}[has]
 
 
+@pytest.mark.parametrize("release,without", [("6.12.118-00015-g791a50df", True), ("6.12", True), ("6.120.1", False), ("6.1.12", False),
+                                             ("7.3.4", False)])
+def test_bits_that_the_series_leaves_out_of_a_line(here, tmp_path, release, without):
+    """They are off on all sides, on a kernel of this line, and missing on others."""
+    place = tmp_path / "copy/collect"
+    shutil.copytree(COLLECTOR.parent, place)
+    text = (TOP / "tests/data/features").read_text()
+    (place / "features").write_text(text.replace("SYNC_WAIT     follow-up  ", "SYNC_WAIT     follow-up  not 6.6,6.12  ")
+                                    .replace("needs STEAL  lets", "needs STEAL  not 6.12  lets"))
+    here.script_path = place / "collect.sh"
+    here.script("uname", f'[ "$1" = -r ] && echo {release} || exec {shutil.which("uname")} "$@"')
+    here.put(FEATURES, "PLACE_LAG STEAL\n")
+    said = here.collect(["command 1 1 off NO_STEAL+NO_SYNC_WAIT", "command 1 2 all STEAL+STEAL_SLICE+SYNC_WAIT"], "load", "9", "8",
+                        rc=0 if without else 2)
+    if without:
+        assert [f"{name}: the series for this kernel, {release}, leaves it out, so it is off on all sides" in said
+                for name in ("STEAL_SLICE", "SYNC_WAIT")] == [True, True] and len(said.splitlines()) == 2
+        assert here.run_file("1-all", "valid") == "yes" and here.run_file("1-all", "features").split()[-1] == "STEAL"
+    else:
+        assert "has no STEAL_SLICE, SYNC_WAIT; it has the nine patches" in said
+
+
 def test_a_label_with_a_plus(here):
     here.collect(["command 1 1 STEAL+X STEAL"], "load", "9", "8")
     assert here.run_file("1-STEAL+X", "valid") == "yes"

@@ -174,6 +174,16 @@ def test_kernel_without_follow_ups(machine, sides, rc, message):
     assert machine.out.exists() == (rc == 0) and (rc == 0 or len(stderr.splitlines()) == 1)
 
 
+@pytest.mark.parametrize("lines,rc", [(".".join(os.uname().release.split(".")[:2]), 0), ("6.12", 2)])
+def test_kernel_of_a_line_without_a_follow_up(machine, lines, rc):
+    """What the series leaves out of this line of kernels need not be there."""
+    text = (TOP / "tests/data/features").read_text()
+    (machine.root / "bench/features").write_text(text.replace("SYNC_WAIT     follow-up  ", f"SYNC_WAIT     follow-up  not 6.6,{lines}  "))
+    machine.put(FEATURES, "PLACE_LAG STEAL STEAL_FIRST STEAL_BUSIEST STEAL_SLICE\n")
+    _, stderr = machine.call("--groups", "1", "--runs", "1", "--here", "--out", machine.out, "--features", "off,all", rc=rc)
+    assert ("SYNC_WAIT: the series for this kernel" if rc == 0 else "has no SYNC_WAIT (it has the nine patches") in stderr
+
+
 def test_not_root():
     # Not in TMPDIR, which may be in a directory that only root can enter.
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
