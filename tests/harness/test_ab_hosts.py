@@ -271,7 +271,7 @@ def test_the_bundle_has_what_a_machine_needs(tmp_path):
     assert done.returncode == 1 and "is version 8.0; simulated machines need QEMU" in done.stderr, done.stderr
     missing = {str(path) for path in (TOP / "sim").iterdir() if path.is_file()} - {str(TOP / "sim" / path.name)
                                                                                     for path in (tmp_path / "sim").iterdir()}
-    assert {Path(name).name for name in missing} == {"README.md", "boots", "cost", "fidelity"}
+    assert {Path(name).name for name in missing} == {"README.md", "boots", "cost", "fidelity", "irqsoff"}
 
 
 def test_simulated(lab):
