@@ -67,33 +67,32 @@ def median(values):
 
 # Two LLCs at a load of 3 to 1
 
-RUNS = 5
+# One run tells little: without balancing, some end as early as with it and others a fifth later.
+RUNS = 40
 
 
 @pytest.fixture(scope="module")
 def llcs(observe):
-    """The medians of "time", "mean" and "second" for each side."""
+    """For each side, the means of "time" (until the last task ends), of "mean" (until a task ends) and of "second" (work in the second LLC)."""
     sides = {"off": (OFF, ""), "all": (BITS, ""), "without STEAL_FIRST": (BITS - {"STEAL_FIRST"}, ""), "not balanced": (OFF, NOT_BALANCED)}
     found = observe(["2x4x1", "--numa"], *((name, on, "llcs 4 12 4 60000 1000 200", shell) for name, (on, shell) in sides.items()
                                            for _ in range(RUNS)))
-    result = {name: {key: median(found[name][key]) for key in ("time", "mean", "second")} for name in sides}
+    result = {name: {key: statistics.mean(map(float, found[name][key])) for key in ("time", "mean", "second")} for name in sides}
     print("\n" + "\n".join(f"llcs, {name}: {values}" for name, values in result.items()))
     return result
 
 
 # How much longer than with all bits off it may take until the last task ends, and until a task ends on average. With STEAL_FIRST, the tasks
 # end at less equal times: after a steal, a CPU does not balance between the LLCs.
-@pytest.mark.parametrize("side,time,mean", [("all", 1.12, 1.03), ("without STEAL_FIRST", 1.05, 1.03)])
+@pytest.mark.parametrize("side,time,mean", [("all", 1.07, 1.01), ("without STEAL_FIRST", 1.02, 1.01)])
 def test_two_llcs(llcs, side, time, mean):
     assert llcs[side]["time"] <= time * llcs["off"]["time"]
     assert llcs[side]["mean"] <= mean * llcs["off"]["mean"]
-    assert llcs[side]["second"] >= llcs["off"]["second"] - 2
 
 
 def test_two_llcs_need_balancing(llcs):
     """The test above would notice that newly idle CPUs do not balance between the LLCs."""
-    assert llcs["not balanced"]["time"] > 1.05 * llcs["off"]["time"]
-    assert llcs["not balanced"]["second"] < llcs["off"]["second"] - 2
+    assert llcs["not balanced"]["time"] > 1.04 * llcs["off"]["time"]
 
 
 # CPUs that differ in capacity
