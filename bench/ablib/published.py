@@ -18,16 +18,19 @@ from typing import Optional
 import jinja2
 import numpy
 
-from . import stats, table
+from . import campaign_page, stats, table
 from .plan import FORMAT, AbError
 
 # Directories of Documentation/results that are no comparisons of bench/ab.
 OTHERS = {"cost", "irqsoff", "masks", "verification", "caches"}
+CONF = "bench/campaign.conf"
 OLDER = "Documentation/results/older.conf"
 TEMPLATES = "bench/campaign.d"
-# By template the files with its text. It stands between two lines, the first and the last of the text; INDEX.md is all of it.
-TARGETS = {"INDEX.md.j2": ["Documentation/results/INDEX.md"], "readme-table.md.j2": ["README.md"], "readme-costs.md.j2": ["README.md"],
+# By template the files with its text. It stands between two lines, the first and the last of the text; a file of WHOLE is all of it.
+TARGETS = {"INDEX.md.j2": ["Documentation/results/INDEX.md"], "page.md.j2": ["Documentation/results/README.md"],
+           "campaign.svg.j2": ["Documentation/results/campaign.svg"], "readme-table.md.j2": ["README.md"], "readme-costs.md.j2": ["README.md"],
            "cover-letter.txt.j2": ["Documentation/cover-letter.txt", "patches/cover-letter.txt"]}
+WHOLE = ("INDEX.md.j2", "page.md.j2", "campaign.svg.j2")
 # A string, a character or a comment of C.
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?(?:\*/|\Z)|//[^\n]*', re.S)
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
@@ -293,20 +296,24 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
     """The texts with published figures, as they should be."""
     series = Series(top)
     root, found = top / "Documentation/results", results(top, titles, series)
-    texts: dict[Path, str] = {}
     figures = Figures(root)
+    conf = read_conf(top / CONF)
+    page = campaign_page.Page(conf, {one.name: figures.summary(one.name) for one in found if one.present and one.name in conf},
+                              {one.name for one in found if not one.present})
+    texts: dict[Path, str] = {}
     for name, targets in TARGETS.items():
         figures.mark = "{}*" if ".txt" in name else "**{}**"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "effect", "text", "overview", "columns")}
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "effect", "text", "overview", "columns",
+                                                                       "shown")}
         try:
             made = environment.get_template(name).render(
-                results=found, planned=[title for title in titles if not (root / title).is_dir()],
+                results=found, page=page, planned=[title for title in titles if not (root / title).is_dir()],
                 series=lambda commit: "the present series" if series.present(commit) else "an older series")
         except jinja2.TemplateError as error:
             raise AbError(f"{top / TEMPLATES / name}: {error}") from error
         for target in targets:
             path = top / target
-            texts[path] = made if name.startswith("INDEX") else merged(path, texts.get(path) or path.read_text(), made)
+            texts[path] = made if name in WHOLE else merged(path, texts.get(path) or path.read_text(), made)
     return texts

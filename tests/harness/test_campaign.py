@@ -10,15 +10,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "bench"), str(TOP / "tests")]
 
-from ablib import loads, published  # noqa: E402
+from ablib import fold, loads, published, table  # noqa: E402
 from ablib.job import Stop  # noqa: E402
-from ablib.plan import AbError  # noqa: E402
+from ablib.plan import FORMAT, AbError  # noqa: E402
 from commands import wait_for  # noqa: E402
 from test_ab import Simulated  # noqa: E402
 
@@ -243,6 +244,8 @@ def tree(repo):
     (place / "plan").write_text(re.sub("^project .*", f"project {git(repo, 'rev-parse', '--short', 'HEAD')}", plan, flags=re.M))
     older = repo / published.OLDER
     older.write_text("[waited]\ntitle = T\ncommand = bench/ab x\ndate = 2026-01-02\n")
+    (repo / "bench").mkdir()
+    (repo / published.CONF).write_text("")
     (repo / published.TEMPLATES).mkdir(parents=True)
     for name, targets in published.TARGETS.items():
         text = f"begin {name}\n{{{{ better('waited', 'hackbench-1 hackbench-2', 'nine') }}}}\nend {name}\n"
@@ -291,6 +294,166 @@ def test_figures():
     assert figures.better("loads", "threads-2x mutex-1x latency-2x", "all", "") == "**+66.7**, 0.0, **-24.3**"
     assert figures.better("2x40x2", "hackbench-16 hackbench-8") == "-7.8, -29.5"
     assert figures.effect("factorial", "hackbench-8", "STEAL") == "**-2.4**" and figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
+
+
+# The page of the campaign, and its picture
+
+PAGE, PICTURE = (f"Documentation/results/{name}" for name in ("README.md", "campaign.svg"))
+PLANNED = """[DEFAULT]
+machine = 1x10x2
+caches = intel
+sides = off,nine,all
+[hack-intel]
+title = What hackbench does
+[wake]
+title = What requests do
+[hack-none]
+title = What it does without caches
+caches = none
+[large]
+title = What it does on LLCs
+machine = 2x2x8x2
+caches = epyc
+line = 6.12
+[without]
+title = All but one
+sides = all, no-first=all+NO_STEAL_FIRST
+[append]
+title = Another kernel
+append = preempt=full
+[bits]
+title = All combinations
+sides =
+factorial = STEAL, SYNC_WAIT
+[later]
+title = What comes later
+[before]
+title = What came before
+"""
+# The gain in % of each side, and whether all pairs agree.
+LOSS, NONE = (-20.0, True), (2.0, False)
+
+
+class Pages:
+    """A repository with a campaign, of which some is measured."""
+
+    def __init__(self, repo):
+        self.top, self.commit = repo, git(repo, "rev-parse", "--short", "HEAD")
+        (repo / published.TEMPLATES).mkdir(parents=True)
+        (repo / "Documentation/results").mkdir(parents=True)
+        (repo / published.CONF).write_text(PLANNED)
+        (repo / published.OLDER).write_text("")
+        for name, targets in published.TARGETS.items():
+            if name in ("page.md.j2", "campaign.svg.j2"):
+                shutil.copy(TOP / published.TEMPLATES / name, repo / published.TEMPLATES / name)
+            else:
+                (repo / published.TEMPLATES / name).write_text("begin\nend\n")
+                for target in targets:
+                    (repo / target).write_text("begin\nend\n")
+
+    def add(self, name, gains, metrics=("time",), **plan):
+        """Makes a result of six pairs. GAINS: by case and metric, by side (gain in %, do all pairs agree)."""
+        sides = list(dict.fromkeys(side for of_sides in gains.values() for side in of_sides))
+        cases = dict.fromkeys(case.partition(" ")[0] for case in gains)
+        lines = {"format": FORMAT, "sides": "base=STEAL," + ",".join(f"{side}=STEAL" for side in sides), "runs": "6", "project": self.commit,
+                 "date": "2026-01-02", "repeat": "bench/ab x", "machine": "1x10x2", "about:hackbench": "messages."} | plan
+        place = self.top / "Documentation/results" / name
+        place.mkdir()
+        columns = [*fold.HEAD, *(f"metric:{metric.partition('=')[0]}" for metric in metrics if metric != "time"), *fold.SCHEDSTAT, *fold.TRACED]
+        rows = [",".join(columns)]
+        for case in cases:
+            for pair in range(1, 7):
+                for side in ("base", *sides):
+                    row = dict.fromkeys(columns, "") | {"format": FORMAT, "host": "here", "boot": f"{case}{pair}", "pair": str(pair), "side": side,
+                                                        "exit": "0", "valid": "yes", "time_ns": "1", "cpus": "20"}
+                    row["load"], _, row["level"] = case.rpartition("-")
+                    for metric in metrics:
+                        gain, agree = gains[f"{case} {metric.partition('=')[0]}"].get(side, (0, True)) if side != "base" else (0, True)
+                        better = (1 + gain / 100 + pair / 10000 * (side != "base")) if agree or pair % 2 else 1 / (1 + gain / 100)
+                        row["time_ns" if metric == "time" else f"metric:{metric.partition('=')[0]}"] = \
+                            str(1e6 * (better if metric.endswith("more") else 1 / better))
+                    rows.append(",".join(row[column] for column in columns))
+        (place / "runs.csv").write_text("\n".join(rows) + "\n")
+        (place / "plan").write_text("".join(f"case {case}\n" for case in cases) + "".join(f"{key} {value}\n" for key, value in lines.items()) +
+                                    "".join(f"metric:{load} {metric}\n" for load in {case.rpartition("-")[0] for case in cases} for metric in metrics))
+        (place / "table.txt").write_text(table.text(table.summarise(place)))
+
+    def rendered(self):
+        texts = published.rendered(self.top, campaign.titles({}) | {name: name for name in re.findall(r"\[([a-z-]+)\]", PLANNED)})
+        return texts[self.top / PAGE], texts[self.top / PICTURE]
+
+
+@pytest.fixture
+def pages(repo):
+    return Pages(repo)
+
+
+STANDARD_SIDES = {"nine": (4.0, True), "all": (10.0, True)}
+
+
+def test_page_of_nothing(pages):
+    page, picture = pages.rendered()
+    assert "**Nothing of the campaign is measured yet.**" in page and "9 comparisons [are planned]" in page and "; 0 of them are measured" in page
+    assert "* Linux 6.12, 64 CPUs in 4 LLCs on 2 NUMA nodes, with caches (epyc)\n  * `large`: What it does on LLCs\n" in page
+    assert len(re.findall(r"^  \* `.*`: ", page, re.M)) == 9
+    assert "|--|" not in page and "## Verdict" not in page and "campaign.svg" not in page
+    assert ElementTree.fromstring(picture) is not None and ">not measured yet<" in picture
+
+
+def test_page(pages):
+    """Verdict, machine by machine, other sides, and what is not there."""
+    pages.add("hack-intel", {"hackbench-1 time": STANDARD_SIDES, "hackbench-2 time": {"nine": LOSS, "all": NONE}})
+    wake = {"latency-2x wake_p50": {"nine": (50.0, True), "all": LOSS}, "latency-2x wake_p99": STANDARD_SIDES, "latency-2x rate": STANDARD_SIDES}
+    pages.add("wake", wake, ("wake_p50=(.)", "wake_p99=(.)", "rate=(.),x/s,more"))
+    pages.add("hack-none", {"hackbench-1 time": STANDARD_SIDES})
+    pages.add("large", {"hackbench-16 time": STANDARD_SIDES}, kernel="6.12")
+    pages.add("without", {"hackbench-1 time": {"no-first": LOSS}})
+    pages.add("append", {"hackbench-1 time": {"nine": LOSS, "all": LOSS}})
+    pages.add("bits", {"hackbench-1 time": {"one": LOSS}})
+    pages.add("before", {"hackbench-1 time": {"nine": (99.0, True), "all": (-99.0, True)}})
+    pages.add("gone", {"hackbench-1 time": {"nine": (77.0, True), "all": (-77.0, True)}})
+    (pages.top / published.OLDER).write_text("[gone]\ntitle = Gone\n")
+    patch = pages.top / "patches/0001-x.patch"
+    patch.write_text(PATCH.replace("second(2)", "second(3)"))
+    new = commit(pages.top)
+    for plan in (pages.top / "Documentation/results").glob("*/plan"):
+        if plan.parent.name not in ("before", "gone"):
+            plan.write_text(plan.read_text().replace(f"project {pages.commit}", f"project {new}"))
+
+    page, picture = pages.rendered()
+    assert "; 7 of them are measured" in page and "Nothing" not in page
+    # The rows of without, append, bits, before and gone do not count.
+    assert "* `all`: **5 gains, 1 loss** in 7 rows; corrected for the rows of each table (q < 0.05), 5 gains, 1 loss\n" in page
+    assert "* `nine`: **6 gains, 1 loss** in 7 rows;" in page
+    assert "  * largest gain: +10.0 %: time of [hackbench-1](hack-intel/table.txt), on 20 CPUs in one LLC, with caches (intel)\n" in page
+    assert "  * largest loss: -20.0 %: wake_p50 of [latency-2x](wake/table.txt), on 20 CPUs in one LLC, with caches (intel)\n" in page
+    assert "  * only gains: `hackbench`\n  * gains and losses: `latency`\n" in page
+    assert "| hackbench (4) | 3 / 1<br>-20.0 to +4.0 | 3 / 0<br>+10.0 to +10.0 |\n" in page
+    headings = re.findall(r"^### (.*)$", page, re.M)
+    assert headings == ["20 CPUs in one LLC, with caches (intel)", "20 CPUs in one LLC, without caches",
+                        "Linux 6.12, 64 CPUs in 4 LLCs on 2 NUMA nodes, with caches (epyc)",
+                        "All but one", "Another kernel", "All combinations"]
+    sections = dict(zip(headings, page.split("\n### ")[1:]))
+    rows = re.findall(r"^\| \[.*$", sections[headings[0]], re.M)
+    assert rows[0] == "| [hackbench-1](hack-intel/table.txt)<br>time | **+4.0**<br>+4.0 to +4.1 | **+10.0**<br>+10.0 to +10.1 |"
+    assert len(rows) == 5 and rows[2].startswith("| [latency-2x](wake/table.txt)<br>wake_p50 | **+50.0**<br>") and " | **-20.0**<br>" in rows[2]
+    assert re.search(r"\| \+0\.0<br>|\| 0\.0<br>|\| [+-]\d\.\d<br>-\d\.\d to \+\d\.\d \|$", rows[1]), rows[1]
+    assert "Against `base`, on 20 CPUs in one LLC, with caches (intel). Sides: `all`, `no-first=all+NO_STEAL_FIRST`.\n\n|" in sections[headings[3]]
+    assert "Against `base`, on 20 CPUs in one LLC, with caches (intel), kernel parameters preempt=full." in sections[headings[4]]
+    assert "| load, metric | `no-first` |\n" in sections[headings[3]] and "**-20.0**" in sections[headings[3]]
+    assert "The [table](bits/table.txt) has what each feature adds, on 20 CPUs in one LLC, with caches (intel): `STEAL`, `SYNC_WAIT`.\n" in sections[headings[5]]
+    assert page.endswith("\n## Not measured yet\n\n* 20 CPUs in one LLC, with caches (intel)\n  * `later`: What comes later\n"
+                         "  * `before`: What came before (of an older series: [table](before/table.txt))\n")
+    assert "99" not in page.replace("wake_p99", "") and "gone" not in page
+
+    assert pages.rendered() == (page, picture) and len(picture) < 60000
+    drawn = ElementTree.fromstring(picture)
+    marks = [(mark.get("href"), group.get("fill")) for group in drawn.findall(".//{*}g") for mark in group.findall("{*}use")][2:]
+    # hackbench-1, -2, latency wake_p50 and rate with caches, hackbench-1 without; +50 is an arrow, and one is hollow.
+    assert sorted(marks) == [("#side0", "#0072B2")] * 4 + [("#side1", "#D55E00")] * 4 + [("#side1", "#fff")]
+    texts = [text.text for text in drawn.findall(".//{*}text")]
+    assert texts.count("+50") == 1 and [text for text in texts if "caches" in text] == ["with caches (intel)", "without caches"]
+    assert texts[2:10] == ["hackbench", "latency wake_p50", "latency rate", "1", "2", "2x", "2x", "with caches (intel)"]
 
 
 # Running

@@ -91,7 +91,7 @@ def none(found):
 
 def sources(top):
     documents = sorted((top / "Documentation").rglob("*.rst"))
-    return documents + [top / name for name in ("README.md", "CHANGELOG.md") if (top / name).exists()]
+    return documents + [top / name for name in ("README.md", "CHANGELOG.md", "Documentation/results/README.md") if (top / name).exists()]
 
 
 def build(run, top, to):
