@@ -3,7 +3,8 @@
 #
 # Usage: run-hackbench.sh [--groups "1 2 3 4 8"] [--loops N] [--runs N] [--features A,B[,...]] [--pipe] [--threads]
 #                         [--trace] [--trace-loops N] [--timeout SECONDS] [--out DIR] [--here]
-#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [--published] [OPTION...]
+#        run-hackbench.sh --machine SxCxT | --kernel A[,B] [OPTION...]
+#        run-hackbench.sh --published [--runs N] [--jobs N] [--out DIR]
 #        run-hackbench.sh --table DIR
 #
 # Runs hackbench without and with the features of this series, and compares the two. bench/ab does the work; bench/ab
@@ -31,11 +32,14 @@
 #   --out DIR         the directory for the results (hackbench-DATE-TIME). To continue an interrupted call, repeat it with
 #                     the same DIR
 #   --here            use this machine or fail; never simulate one
+#   --published       on simulated machines, measure the published comparisons of hackbench with sockets again: all, or with
+#                     --runs the first N pairs of each case. It says whether the figures are the same, to the digit, and which
+#                     inputs differ; bench/campaign --repeat does the work, and explains the exit status
 #   --table DIR       run nothing; make the table and the page again from the results in DIR
 #
 # Only on simulated machines, see bench/ab --help; --kernel also takes a line of kernels, such as 6.12:
 #
-#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --caches, --append, --published
+#   --machine, --kernel, --jobs, --quantum, --ips, --idle-exit, --caches, --append
 #
 # On this machine, the scheduler features, kernel.sched_schedstats and, with --trace, trace events change during the runs.
 # debugfs and tracefs are mounted if they are not. All of this is restored at the end, and after an interruption.
@@ -70,7 +74,7 @@ positive()
 
 # The options become those of bench/ab: each is taken from the front and, translated, put at the end.
 groups='' loops=100000 runs=10 features=off,all pipe='' threads='' trace='' trace_loops='' timeout='' out='' here=''
-table='' machine='' kernel='' published='' sim_only='' words=$# left=$#
+table='' machine='' kernel='' published='' pairs='' jobs='' other='' sim_only='' words=$# left=$#
 while [ "$left" -gt 0 ]; do
 	option=$1 value=
 	shift
@@ -85,12 +89,16 @@ while [ "$left" -gt 0 ]; do
 	esac
 	case $option in
 	--loops|--runs|--timeout) positive "$option" "$value" ;;
-	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--caches|--append|--published) sim_only=$option ;;
+	--machine|--kernel|--jobs|--quantum|--ips|--idle-exit|--caches|--append) sim_only=$option ;;
+	esac
+	case $option in
+	--published|--runs|--jobs|--out) ;;
+	*) other=$option ;;
 	esac
 	case $option in
 	--groups) groups=$(echo "$value" | tr , ' ') ;;
 	--loops) loops=$value ;;
-	--runs) runs=$value ;;
+	--runs) runs=$value pairs=$value ;;
 	--features) features=$value ;;
 	--pipe) pipe=-pipe ;;
 	--threads) threads=-threads ;;
@@ -103,7 +111,8 @@ while [ "$left" -gt 0 ]; do
 	--machine) machine=$value ;;
 	--kernel) kernel=$value ;;
 	--published) published=1 ;;
-	--jobs|--quantum|--ips|--idle-exit|--caches|--append) ;;
+	--jobs) jobs=$value ;;
+	--quantum|--ips|--idle-exit|--caches|--append) ;;
 	--help) sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
 	*) wrong "unknown option: $option" ;;
 	esac
@@ -118,6 +127,24 @@ if [ -n "$table" ]; then
 	[ "$words" -eq 2 ] || wrong '--table takes no other option'
 	[ -x "$dir/ab" ] || cannot "$dir/ab: no such program; run bench/ab --render DIR in a checkout"
 	exec "$dir/ab" --render "$table"
+fi
+# setup: installs what simulated machines need
+setup()
+{
+	if [ -x "$dir/../scripts/setup" ]; then
+		"$dir/../scripts/setup" >&2 || cannot "$dir/../scripts/setup failed (see above)"
+	fi
+}
+if [ -n "$published" ]; then
+	[ -z "$other" ] || wrong "--published and $other exclude each other: the options are those of the published comparisons"
+	[ -x "$dir/campaign" ] || cannot "$dir/campaign: no such program; run this in a checkout"
+	names=
+	for name in hackbench-intel hackbench-large-intel hackbench-none hackbench-large-none; do
+		[ ! -f "$dir/../Documentation/results/$name/plan" ] || names=$names${names:+,}$name
+	done
+	[ -n "$names" ] || cannot "$dir/../Documentation/results: no comparison of hackbench is published yet; bench/campaign --list shows what is"
+	setup
+	exec "$dir/campaign" --repeat "$names" ${pairs:+--pairs "$pairs"} ${jobs:+--jobs "$jobs"} ${out:+--out "$out"}
 fi
 [ -z "$here" ] || [ -z "$sim_only" ] || wrong "--here and $sim_only exclude each other"
 load=hackbench$pipe$threads cases=
@@ -262,11 +289,8 @@ if [ -n "$why" ]; then
 	[ -z "$here" ] || stop "$status" "$why; run this on a kernel with all patches"
 	[ -x "$dir/ab" ] || stop "$status" "$why; run this on a kernel with all patches, or in a checkout, which simulates a machine"
 	say "$why; running on a simulated machine (--here prevents this)"
-	[ -z "$published" ] || [ "$trace_loops" != 0 ] || wrong '--published has traces; --trace-loops cannot be 0'
 	[ "$trace_loops" = 0 ] && trace='' || trace=1
-	if [ -x "$dir/../scripts/setup" ]; then
-		"$dir/../scripts/setup" >&2 || cannot "$dir/../scripts/setup failed (see above)"
-	fi
+	setup
 	[ -n "$machine" ] || set -- --machine 1x10x2 "$@"
 else
 	[ -z "$sim_only" ] || wrong "$sim_only is for simulated machines only; name one with --machine"

@@ -74,6 +74,9 @@ from .plan import FORMAT, AbError, Case, Plan, read_plan, write_whole
 
 HEAD = ("format", "host", "machine", "boot", "unit", "load", "level", "tasks", "pair", "position", "side", "command", "seed", "exit",
         "valid", "time_ns", "cpus")
+# What tells runs apart; and the columns that depend on where a simulated machine ran. The others repeat to the digit.
+RUN = ("load", "level", "pair", "side")
+OF_HOST = ("format", "host", "boot", "unit")
 SCHEDSTAT = ("busy_percent", "slice_ms", "sched", "idle", "wake", "find_percent", "steal", "across", "pulled")
 TRACED = ("wasted_percent", "full_busy_percent", "idle_mean_us")
 LINES = ("format", "load", "level", "side", "name", "lines", "moves", "cost_ns", "queued_ns", "upgrades", "share_percent", "runs", "members",

@@ -176,7 +176,7 @@ def on_this_host(job: Job, _: list[Unit], todo: list[Unit], progress: Progress, 
         return [int(fields[6]) for fields in log if len(fields) > 8]
 
     child = Child([*PARALLEL, "--jobs", options.jobs, "--joblog", joblog, "--arg-file", raw / ".jobs"],
-                  env=os.environ | {"SHELL": "/bin/sh", "STEAL_PROJECT": project(), "STEAL_SIM": simulated(options)})
+                  env=os.environ | {"SHELL": "/bin/sh", "STEAL_PROJECT": told(options), "STEAL_SIM": simulated(options)})
     try:
         watch_units(child, statuses, progress, done)
     finally:
@@ -200,7 +200,7 @@ def bundle_of(job: Job, units: list[Unit], here: Path) -> bytes:
     for unit in units:
         files[f"units/{unit.name}"] = "".join(word + "\n" for word in unit_words(job, unit, kernels[unit.kernel],
                                                                                   "./preset", added, COLLECTOR)).encode(), False
-    said = f"export STEAL_PROJECT={shlex.quote(project())} STEAL_SIM={shlex.quote(simulated(options))}\n"
+    said = f"export STEAL_PROJECT={shlex.quote(told(options))} STEAL_SIM={shlex.quote(simulated(options))}\n"
     return hosts.bundle(TOP, files | {"environment": (said.encode(), False)})
 
 
@@ -310,6 +310,11 @@ def watch_units(child: Child, statuses_of: Callable[[], list[int]], progress: Pr
             progress.show(now)
         if not ended:
             time.sleep(0.3)
+
+
+def told(options) -> str:
+    """The version of the project that a guest is told. Another text is another sample: a repeated comparison has that of the published one."""
+    return options.published.get("project") if options.repeats else project()
 
 
 def simulated(options) -> str:

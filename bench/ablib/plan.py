@@ -21,6 +21,8 @@
     machine SxCxT            or here
     gate GATE                1% or 1%,2ms; no line without a gate
     hash_kernel_A HASH       tells kernels apart
+    published NAME           the published comparison that this one repeats
+    differs INPUT: WHAT      a line for each input that is not that of the published one
 
 A level is a number, or a multiple of the CPUs such as 0.5x. SPEC is `time` or NAME=REGEX[,UNIT][,more|less|same]: what is better (default:
 less); same: it must not change. Other keys are shown in the page.

@@ -226,6 +226,12 @@ class Summary:
         return f"{self.complete} of {self.plan.planned} planned pairs: not finished, so not a final result"
 
     @property
+    def another(self) -> str:
+        """What the first line says if a published comparison was measured again with other inputs."""
+        differs = self.plan.lines.get("differs", [])
+        return f"Not the published sample of {self.plan.get('published')}, as inputs differ: {'; '.join(differs)}" if differs else ""
+
+    @property
     def same(self) -> str:
         """What the first line says if sides are the same."""
         same = self.plan.same_sides()
@@ -841,13 +847,14 @@ def repeat_command(plan: Plan) -> str:
         for value in plan.lines.get(key, []):
             # The hash of a file stands behind its name.
             words += ["--" + key.removesuffix("_ns").replace("_", "-"), value.split()[0] if key in ("add", "caches") else value] if value else []
+    words += ["--repeats", plan.get("published")] if plan.get("published") else []
     words += ["--perf-stat"] if plan.get("perf_stat", "no") in ("1", "yes") else []
     return shlex.join(words) + (f" -- {plan.get('command')}" if command else "")
 
 
 def text(summary: Summary) -> str:
     """The table as text."""
-    lines = [line for line in (summary.same, *summary.sentences, summary.early) if line] + [""]
+    lines = [line for line in (summary.another, summary.same, *summary.sentences, summary.early) if line] + [""]
     width = max(len(key) for key, _ in header(summary))
     lines += [f"{key.ljust(width)}  {value}" for key, value in header(summary)] + [""]
     main, *others = summary.grids

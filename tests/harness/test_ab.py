@@ -203,7 +203,8 @@ def test_one_pair_is_too_few(here):
     (["--loops", "3", "--", "load"], "--loops needs the load hackbench"),
     (["--load", "hackbench", "--trace-loops", "3"], "--trace-loops needs --trace"),
     (["--load", "hackbench", "--loops", "0"], "'0' is not a positive number"),
-    (["--load", "hackbench", "--published"], "--published needs --machine"),
+    (["--load", "hackbench", "--repeats", "sides"], "--repeats needs --machine"),
+    (["--machine", "1x2x1", "--repeats", "sides", "--", "load"], "sides: not published: there is no file"),
     (["--load", "hackbench", "--idle-exit", "5"], "--idle-exit needs --machine"),
     (["--machine", "1x2x1", "--ips", "0", "--", "load"], "'0' is not a positive number"),
     (["--list", "--runs", "3"], "--list takes no other arguments"),
@@ -459,13 +460,6 @@ def test_simulated_loads_of_two_kernels(sim):
     sim.ab("--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-1", "--runs", 2, "--kernel", ",".join(kernels))
     assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"hackbench-1-{pair}-{side}" for pair in (1, 2) for side in ("old", "new")}
     assert [row["side"] for row in sim.rows].count("new") == 2 and "\nloops 200\n" in sim.get("out/plan")
-
-
-def test_published(sim):
-    """The machines have no tracefs, so the traced pair fails; here only what is asked of them counts."""
-    sim.ab("--machine", "1x4x1", "--out", sim.out, "--load", "hackbench-1", "--runs", 2, "--published", "--jobs", 1, rc=3)
-    assert sim.machines == ["1000000 1x4x1 image", "1000001 1x4x1 image", "1000002 1x4x1 image"]
-    assert {"seeds published", "loops 1000", "trace_loops 100"} < set(sim.get("out/plan").splitlines())
 
 
 def test_killed_loads_of_simulated_machines(sim):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -521,6 +522,10 @@ def test_refused(made):
     made.refused("--jobs 999: this host has", "--jobs", "999", "--out", made.out)
     made.refused("cannot be read", "--hosts", made.root / "no", "--out", made.out)
     made.refused("no directory of bench/campaign", "--publish", made.root)
+    made.refused("--repeat third: no such comparison; --list shows all", "--repeat", "third")
+    made.refused("--repeat first: not published: there is no file", "--repeat", "first")
+    made.refused("--pairs needs --repeat", "--pairs", "2")
+    made.refused("--only and --repeat exclude each other", "--repeat", "first", "--only", "first")
     (made.top / "series").write_text("# changed\n0001-x.patch\n")
     made.refused("series has changes that are not committed", "--out", made.out)
     git(made.top, "checkout", "-q", "series")
@@ -580,3 +585,108 @@ def test_one_fails(made):
     assert "2 of 2 comparisons failed: first, second; to try them again" in stderr.splitlines()[-1]
     made.campaign("--out", made.out, "--jobs", 1, "--only", "second")
     assert (made.out / "second.done").exists() and not (made.out / "first.done").exists()
+
+
+# Measuring published comparisons again
+
+@pytest.fixture
+def published_once(made):
+    """With results of the commit before the present one."""
+    made.campaign("--out", made.out, "--jobs", 1)
+    made.campaign("--publish", made.out)
+    commit(made.top)
+    return made
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text, text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_repeated(published_once):
+    """The same inputs at another commit: the same figures and the same table. Hosts do not count."""
+    made, again = published_once, published_once.root / "again"
+    first = made.top / "Documentation/results/first"
+    for old, new in (("2,here,1x4x1,command-1/", "2,there,1x4x1,command-1/9"), ("\n2,here,", "\n2,elsewhere,")):
+        change(first / "runs.csv", old, new)
+    commit(made.top)
+    words = ["--repeat", "second,first", "--out", again, "--jobs", 1]
+    said = "second: 12 of 12 runs are the same to the digit\nfirst: 4 of 4 runs are the same to the digit\n"
+    assert made.campaign(*words)[0] == said
+    here, measured = (git(made.top, "rev-parse", "--short", name) for name in ("HEAD", "HEAD~2"))
+    assert made.get("again/first/plan").endswith(f"project {here}\npublished first\n")
+    assert made.get("again/first/table.txt") == (first / "table.txt").read_text().replace(measured, here)
+    with tarfile.open(again / "first/raw/command-1.tar") as archive:
+        assert archive.extractfile("machine/project").read().decode().strip() == measured
+
+    machines = made.machines
+    assert made.campaign(*words)[0] == said and made.machines == machines
+    made.refused("made for all pairs, and not 1 (--pairs); choose another --out", *words, "--pairs", 1)
+    made.refused("no directory of bench/campaign", "--publish", again)
+    made.refused("not empty, and bench/campaign did not make it", "--out", again)
+    made.refused("--pairs 3: first has 2 pairs", "--repeat", "second,first", "--pairs", 3)
+    assert made.campaign("--repeat", "first", "--pairs", 1, "--out", made.root / "one")[0] == "first: 2 of 2 runs are the same to the digit\n"
+    assert len(made.machines) == len(machines) + 1
+
+
+def test_repeated_figures_differ(published_once):
+    """With the same inputs that is a bug; with others another sample, and the table says so. Figures may be the same with other inputs."""
+    made = published_once
+    runs = made.top / "Documentation/results/first/runs.csv"
+    ours = re.search(",off,.*,yes,([0-9]+),", runs.read_text())[1]
+    change(runs, f",yes,{ours},", ",yes,1,")
+    commit(made.top)
+    count = iter(range(9))
+
+    def again(rc):
+        name = f"again-{next(count)}"
+        return name, made.campaign("--repeat", "first", "--pairs", 1, "--out", made.root / name, rc=rc)[0]
+
+    differ = f"1 of 2 runs differ. The first: command, pair 1, side off: time_ns is 1 published, {ours} here. "
+    name, said = again(1)
+    assert said == f"first: all inputs are the same, but {differ}This is a bug: please report it\n"
+    assert "published sample" not in made.get(f"{name}/first/table.txt")
+    change(made.top / "sim/guest/section.c", "\n", "\n\n")
+    commit(made.top)
+    assert "these files have changed: sim/guest/section.c. If they do not explain it, it is a bug" in again(1)[1]
+
+    plan = (made.top / "Documentation/results/first/plan").read_text()
+    kernel = re.search("^hash_kernel_patched (.*)$", plan, re.M)[1]
+    change(made.top / "scripts/image", "\n", " \n")
+    (made.top / "scripts/qemu").unlink()
+    (made.top / "scripts/qemu").write_text("#!/bin/sh\necho QEMU emulator version 9.9.8\n")
+    (made.top / "scripts/qemu").chmod(0o755)
+    commit(made.top)
+    name, said = again(1)
+    new = re.search("^hash_kernel_patched (.*)$", made.get(f"{name}/first/plan"), re.M)[1]
+    inputs = [f"kernel image: {kernel} published, {new} here", f"guest image: {kernel} published, {new} here", "QEMU: 9.9.9 published, 9.9.8 here"]
+    assert said == "".join(f"first: {text}\n" for text in [*inputs, f"{differ}So the figures are another sample"])
+    assert made.get(f"{name}/first/table.txt").splitlines()[0] == f"Not the published sample of first, as inputs differ: {'; '.join(inputs)}"
+
+    change(runs, ",yes,1,", f",yes,{ours},")
+    commit(made.top)
+    assert again(0)[1].splitlines()[-1] == "first: 2 of 2 runs are the same to the digit"
+    change(runs, "\n2,", "\n3,")
+    commit(made.top)
+    _, stderr = made.campaign("--repeat", "first", "--pairs", 1, "--out", made.root / "damaged", rc=2)
+    assert stderr.splitlines()[-1] == f"campaign: error: {runs}: not a whole runs.csv of format 2; restore the file"
+
+
+def test_repeat_fails_and_goes_on(published_once):
+    made = published_once
+    words = ["--repeat", "first,second", "--out", made.root / "again", "--jobs", 1]
+    stdout, stderr = made.campaign(*words, rc=3, environment={"FAKE_DIE": "1000005"})
+    assert stdout == "first: 4 of 4 runs are the same to the digit\n"
+    assert "error: second: 1 of 6 machines failed (see above)\n" in stderr and "1 of 2 comparisons failed: second; to try them again" in stderr
+    count = len(made.machines)
+    assert made.campaign(*words)[0].splitlines()[-1] == "second: 12 of 12 runs are the same to the digit" and len(made.machines) == count + 1
+
+
+@pytest.mark.parametrize("old, new, message", [
+    ("format 2\n", "", "--repeat first: of version 1.0, whose results have another format; check out version 1.0"),
+    ("--runs 2", "--what", "--repeat first: bench/ab no longer takes its command: unrecognized arguments: --what"),
+    ("format 2\n", "format 2\nseeds none\n", "first/plan: seeds 'none', not one of development, ")])
+def test_cannot_be_repeated(published_once, old, new, message):
+    change(published_once.top / "Documentation/results/first/plan", old, new)
+    published_once.refused(message, "--repeat", "first")

@@ -38,11 +38,11 @@ class Hackbench(Machine):
         self.script("sh", " ".join(["exec", shutil.which(SHELLS[kind.split("-")[0]][0]), *SHELLS[kind.split("-")[0]][1:], '"$@"']))
         self.install("hackbench")
 
-    def add_ab(self, modules=True):
-        """A bench/ab that only says how it is called; its Python has the modules or not."""
+    def add_ab(self, name="ab", modules=True):
+        """A bench/ab, or another program, that only says how it is called; its Python has the modules or not."""
         self.script("python", f'[ "$1" != -c ] || exit {int(not modules)}\nshift\nfor a; do echo "<$a>"; done\nexit 9')
-        (self.root / "bench/ab").write_text(f"#!{self.bin}/python\n")
-        (self.root / "bench/ab").chmod(0o755)
+        (self.root / "bench" / name).write_text(f"#!{self.bin}/python\n")
+        (self.root / "bench" / name).chmod(0o755)
 
     def call(self, *words, rc=0, **more):
         """(stdout, stderr)"""
@@ -223,7 +223,7 @@ def test_options_here(machine):
 @pytest.mark.parametrize("modules", [True, False])
 @pytest.mark.parametrize("why", [["--machine", "2x4x1"], ["--kernel", "base,x=a b"], []], ids=" ".join)
 def test_simulated_machine(machine, why, modules):
-    machine.add_ab(modules)
+    machine.add_ab(modules=modules)
     if not why:
         machine.put(FEATURES, "PLACE_LAG \n")
     default = [] if why[:1] == ["--machine"] else ["--machine", "1x10x2"]
@@ -232,10 +232,25 @@ def test_simulated_machine(machine, why, modules):
     assert (" ".join(why) + " given" if why else "has no STEAL") + "; running on a simulated machine" in stderr
     more = [word for option in OPTIONS.items() for word in option]
     assert machine.translated(*more, *why, "--trace-loops", "0")[0] == ["--load", "hackbench", *default, *more, *why]
-    assert machine.translated("--published", *why)[0] == ["--load", "hackbench", *default, "--published", *why, "--trace"]
-    assert "--trace-loops cannot be 0" in machine.call("--published", *why, "--trace-loops", "0", rc=2)[1]
     _, stderr = machine.call(*why, "--here", rc=2)
     assert "has no STEAL" in stderr or "--here and --" in stderr
+
+
+def test_published(machine):
+    """bench/campaign measures the comparisons of hackbench again that are published."""
+    machine.add_ab()
+    assert "campaign: no such program" in machine.call("--published", rc=3)[1]
+    machine.add_ab("campaign")
+    assert "no comparison of hackbench is published yet" in machine.call("--published", rc=3)[1]
+    names = re.findall(r"\[(hackbench(?:-large)?-(?:intel|none))\]", (TOP / "bench/campaign.conf").read_text())
+    assert len(names) == 4
+    machine.put(f"Documentation/results/{names[2]}/plan", "format 2\n")
+    assert machine.call("--published", rc=9)[0] == f"<--repeat>\n<{names[2]}>\n"
+    for name in names:
+        machine.put(f"Documentation/results/{name}/plan", "format 2\n")
+    stdout, _ = machine.call("--runs", "2", "--out", "a b", "--published", "--jobs", "3", rc=9)
+    words = re.findall("<(.*)>", stdout)
+    assert sorted(words[1].split(",")) == sorted(names) and words[2:] == ["--pairs", "2", "--jobs", "3", "--out", "a b"]
 
 
 def test_python_without_modules(machine):
@@ -257,7 +272,9 @@ def test_python_without_modules(machine):
     (["--trace-loops", "9"], "--trace-loops needs --trace"), (["--machine", "1x2x1", "--here"], "--here and --machine exclude each other"),
     (["--table", ".", "--here"], "--table takes no other option"),
     *((words, words[0] + " is for simulated machines only") for words in (
-        ["--jobs", "1"], ["--quantum", "1"], ["--ips", "1"], ["--idle-exit", "1"], ["--append", "1"], ["--published"])),
+        ["--jobs", "1"], ["--quantum", "1"], ["--ips", "1"], ["--idle-exit", "1"], ["--append", "1"])),
+    *((["--published", *words], f"--published and {words[0]} exclude each other") for words in (
+        ["--here"], ["--loops", "9"], ["--machine", "1x2x1"], ["--features", "off,all"], ["--trace"])),
 ])
 def test_usage_errors(machine, args, message):
     machine.add_ab()
