@@ -483,7 +483,8 @@ def test_more_than_nine_patches(repo):
     repo.run("apply", "--upto", 0)
     repo.shell(repo.tree, 'git am -q "$TOP"/patches/00*.patch')
     assert repo.git(repo.tree, "rev-parse", "HEAD^{tree}") == want
-    assert "has 12 of 12 patches already" in repo.run("apply").stderr
+    # The same changes of another committer: of them, apply makes its own commits.
+    assert "now has 12 of 12 patches" in repo.run("apply").stderr and repo.git(repo.tree, "rev-parse", "HEAD^{tree}") == want
     repo.run("apply", "--upto", 0)
     repo.shell(repo.tree, 'QUILT_PATCHES="$TOP/patches" QUILT_SERIES="$TOP/series" quilt --quiltrc - push -q -a --fuzz=0; '
                           'rm -r .pc; git add -A')
@@ -546,6 +547,24 @@ def test_apply_makes_the_commits(repo):
     before = repo.state(repo.tree)
     assert "already" in repo.run("apply").stderr
     assert repo.state(repo.tree) == before
+
+
+def test_commits_do_not_depend_on_the_user(repo):
+    """The kernel's version has their id. In a user's own tree, the user is the committer."""
+    ids, user = set(), {"GIT_COMMITTER_NAME": "Some Body", "GIT_COMMITTER_EMAIL": "some@example.com", "GIT_COMMITTER_DATE": "2027-01-01T00:00:00Z"}
+    for environment in ({}, user):
+        repo.without_patches()
+        repo.run("apply", **environment)
+        ids.add(repo.git(repo.tree, "rev-parse", "HEAD"))
+    assert len(ids) == 1 and repo.git(repo.tree, "log", "-3", "--format=%cn %ce") == "\n".join(["A U Thor author@example.com"] * 3)
+    for environment in (repo.committer, user):
+        subprocess.run(["git", "-C", repo.tree, "commit", "-q", "--amend", "--no-edit"], check=True, env=repo.env | environment)
+        assert repo.git(repo.tree, "rev-parse", "HEAD") not in ids
+        repo.run("apply")
+        assert repo.git(repo.tree, "rev-parse", "HEAD") in ids
+    mine = repo.own_tree()
+    repo.run("apply", "--tree", mine, **user)
+    assert repo.git(mine, "log", "-1", "--format=%an %cn") == "A U Thor Some Body"
 
 
 def test_two_at_once(repo):
