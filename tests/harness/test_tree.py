@@ -195,6 +195,9 @@ def template(tmp_path_factory):
     repo.commit(tree, "sched: Test the mask, with a subject so long that it does not fit into the name of a file",
                 core=lambda s: s + "test\n")
     repo.run("regen", "--extra", 1)
+    # Of the same patches, apply's own commits.
+    repo.without_patches()
+    repo.run("apply", "--extra")
     return repo.tmp
 
 
