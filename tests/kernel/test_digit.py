@@ -30,7 +30,7 @@ def places(cache):
 
 @pytest.mark.full
 def test_two_directories(run, top, cache, places):
-    """Each user clones, builds and measures one pair. A second build in the same directory gives the same image, too."""
+    """Each user clones, builds and measures one pair. A second build, of a patch with another message, gives the same image, too."""
     plans, runs = [], []
     for place, (_, umask, environment) in zip(places, USERS):
         download = place / "cache/download"
@@ -51,6 +51,8 @@ def test_two_directories(run, top, cache, places):
         before = image.read_bytes()
         for file in image.parents[3].glob("vmlinux*"):
             file.unlink()
+        tree, = (place / "cache").glob("linux-*/.git")
+        run("git", "-c", "user.name=test", "-c", "user.email=test", "commit", "-q", "--amend", "-m", "another message", cwd=tree.parent)
         run(*build, **more)
         assert image.read_bytes() == before, "the second build in a directory gives another image"
         # The kernel of one user is enough for the disk.
