@@ -27,6 +27,13 @@ for c in /sys/kernel/debug/sched/domains/cpu*; do
     echo 900000000 >$d/max_newidle_lb_cost || exit 9
 done
 """
+# The same for all domains; and for the last one, while the others are said to take no time.
+NONE_BALANCED = """
+for d in /sys/kernel/debug/sched/domains/cpu*/domain*; do
+    echo 900000000 >$d/max_newidle_lb_cost || exit 9
+done
+"""
+LAST_NOT_BALANCED = NONE_BALANCED.replace("900000000", "0") + NOT_BALANCED
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +51,15 @@ def observe(sim_kernel, program):
 
     def observe(topology, *situations, **options):
         script = ["echo 1 >/proc/sys/kernel/sched_schedstats; cd /sys/kernel/debug/sched; echo slice $(cat base_slice_ns)",
-                  "stolen() { awk '/^cpu/ { n += $2 } END { print n + 0 }' idle_search; }"]
+                  "stolen() { awk '/^cpu/ { n += $2 } END { print n + 0 }' idle_search; }",
+                  # How long newly-idle balancing took, and how often a CPU went idle.
+                  "newidle() { awk 'FNR == NR && /^cpu/ { ns += $4 } FNR < NR && /^cpu/ { n += $4 } END { print ns, n }' "
+                  "idle_search /proc/schedstat; }"]
         for name, on, arguments, shell in situations:
             script.append(f"echo 'situation {name}'")
             script += [f"echo {bit if bit in on else 'NO_' + bit} >features || exit 9" for bit in sorted(BITS)]
-            script += [shell, "before=$(stolen)", f"/opt/behaviours {arguments} || exit", "echo stolen $(($(stolen) - before))"]
+            script += [shell, "before=$(stolen) newidle=$(newidle)", f"/opt/behaviours {arguments} || exit", "echo stolen $(($(stolen) - before))",
+                       "echo newidle $newidle $(newidle)"]
         stdout, _ = call(TOP / "sim/machine", "--kernel", sim_kernel, "--topology", *topology, "--timeout", 900, "--add", program, "--",
                          "sh", "-c", "\n".join(script), timeout=960, **options)
         found = {}
@@ -93,6 +104,30 @@ def test_two_llcs(llcs, side, time, mean):
 def test_two_llcs_need_balancing(llcs):
     """The test above would notice that newly idle CPUs do not balance between the LLCs."""
     assert llcs["not balanced"]["time"] > 1.04 * llcs["off"]["time"]
+
+
+@pytest.fixture(scope="module")
+def entries(observe):
+    """Mean time of newly-idle balancing in ns, for each time that a CPU goes idle."""
+    shells = {"none": NONE_BALANCED, "not the last": LAST_NOT_BALANCED, "all": NONE_BALANCED.replace("900000000", "0")}
+    found = observe(["2x4x1", "--numa"], *((name, BITS, "llcs 4 12 4 60000 1000 200", shell) for name, shell in shells.items()
+                                           for _ in range(16)))
+    result = {}
+    for name in shells:
+        ns, idle, ns_after, idle_after = map(sum, zip(*(map(int, value.split()) for value in found[name]["newidle"])))
+        result[name] = (ns_after - ns) / (idle_after - idle)
+    print("\n" + "\n".join(f"domains that balancing has time for, {name}: {value:.0f} ns" for name, value in result.items()))
+    return result
+
+
+def test_nothing_begins_that_takes_too_long(entries):
+    """If balancing above the LLC takes too long, an idle entry does not begin it: the blocked averages of all groups would be for nothing."""
+    assert entries["not the last"] < 3 * entries["none"]
+
+
+def test_entry_that_balances_takes_longer(entries):
+    """The test above would notice that balancing begins."""
+    assert entries["all"] > 4 * entries["none"]
 
 
 # CPUs that differ in capacity
