@@ -13,24 +13,29 @@ a machine that does not end in its time, does not count:
     Check: parameter SIGN          the features file, after a boot with test_boot.PARAMETER
     Check: kunit CASE              the KUnit suite of sparsemask
 
+Another line of kernels than the first one has those of these defects that fit its code, and its own in tests/mutants/LINE/: where it
+differs. What does not fit is skipped.
+
 Without a defect the same checks, on the same kernels, find nothing: test_no_defect_is_found_where_there_is_none; that of sparsemask is
 test_kunit itself.
 """
 
 import functools
+import os
 import pathlib
 import re
 
 import pytest
 
 import test_kunit
+from conftest import first_line
 from test_boot import PARAMETER
 from test_choice import choice  # noqa: F401 (fixture)
 from test_prefixes import boot_behaves
 from test_selftest import WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
 from test_storms import LONG_SEARCHES, kernel, no_memory, storm  # noqa: F401 (fixtures)
 
-pytestmark = pytest.mark.mutants
+pytestmark = [pytest.mark.mutants, pytest.mark.line]
 
 
 # What is printed: by the checker in a storm, or by the kernel.
@@ -51,14 +56,20 @@ def what_catches(patch):
     return check, "", rf"^ *not ok \d+ {re.escape(rest)}( #|\s*$)"
 
 
-MUTANTS = sorted((pathlib.Path(__file__).parents[1] / "mutants").glob("*.patch"))
+# One of the line stands in for the one of the same name.
+ALL = pathlib.Path(__file__).parents[1] / "mutants"
+OWN = {} if first_line() else {patch.name: patch for patch in (ALL / os.environ["STEAL_LINE"]).glob("*.patch")}
+MUTANTS = sorted({**{patch.name: patch for patch in ALL.glob("*.patch")}, **OWN}.values(), key=lambda patch: patch.name)
 CHECKS = sorted({what_catches(patch)[:2] for patch in MUTANTS} - {("kunit", "")})
 
 
 @pytest.fixture
 def mutant_tree(run, extra_tree, request):
     """The tree with the series and the extra patches, and with the defect for as long as the test runs."""
-    run("git", "apply", request.param, cwd=extra_tree)
+    done = run("git", "apply", request.param, cwd=extra_tree, check=False)
+    if done.returncode and not first_line() and request.param.name not in OWN:
+        pytest.skip("made for the code of the first line")
+    assert not done.returncode, done.stdout
     yield extra_tree
     run("git", "apply", "--reverse", request.param, cwd=extra_tree)
 
