@@ -51,6 +51,7 @@ def test_proxy_exec(choice, kernel, extra_tree):  # noqa: F811
                 {"steal_test_capacity": SKIPPED["x86_64"]["steal_test_capacity"]})
 
 
+@pytest.mark.line
 @pytest.mark.full
 def test_arm64(choice, kernel, extra_tree):  # noqa: F811
     assert_good(choice("arm64", kernel("arm64", "plain", extra_tree)), extra_tree, SKIPPED["arm64"])

@@ -39,6 +39,7 @@ def test_prefix_works(run, top, count):
     behaves(run, top, "x86_64", count)
 
 
+@pytest.mark.line
 @pytest.mark.full
 @pytest.mark.parametrize("count", range(WHOLE + 1))
 @pytest.mark.parametrize("arch", ["arm64", "i386"])

@@ -15,13 +15,15 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 # The lines of the matrix that break most often: other code for a missing second CPU, for missing
 # counters, for other locks, for other scheduling classes. The rest is for the full tier.
 USUAL = ["up", "no-schedstats", "preempt-rt", "sched-ext"]
+# In older lines of kernels, much of the scheduler is not compiled without a second CPU.
+MARKS = {"up": pytest.mark.line}
 # Not lines of their own: test_patches has i386, and the other one is for clang.
 OTHER = ["i386", "context-analysis"]
 MATRIX = sorted({p.stem for p in (TOP / "configs/matrix").glob("*.config")} - set(OTHER))
 # x86 cannot do without code for hardware threads.
 ARCH = collections.defaultdict(lambda: "x86_64", {"guest,steal,matrix/no-smt": "arm64"})
 LINES = [
-    *[pytest.param(f"guest,steal,matrix/{line}", marks=[] if line in USUAL else pytest.mark.full, id=line)
+    *[pytest.param(f"guest,steal,matrix/{line}", marks=MARKS.get(line, [] if line in USUAL else pytest.mark.full), id=line)
       for line in MATRIX],
     *[pytest.param(config, marks=pytest.mark.full, id=config) for config in ("allnoconfig", "allmodconfig")],
 ]
