@@ -29,9 +29,9 @@ mrproper:
 
 # A column of rows: the line, state, package, suites, the newest release that passed, date, commit, and what passed.
 LINES = """\
-7.3\tmaintained\tlinux-source-7.3\tsid\t-\t-\t-\t-\t-
-7.2\tmaintained\tlinux-source-7.2\tsid\t-\t-\t-\t-\t-
-6.12\tended\tsource:linux\tsid\t-\t-\t-\t-\t-
+7.3\tmaintained\tlinux-source-7.3\tsid\t-\t-\t-\t-\t-\t-\t-
+7.2\tmaintained\tlinux-source-7.2\tsid\t-\t-\t-\t-\t-\t-\t-
+6.12\tended\tsource:linux\tsid\t-\t-\t-\t-\t-\t-\t-
 """
 
 NAMES = ["0001-sched-Provide-a-mask.patch", "0002-sched-fair-Fill-the-mask-when-a-thing-happens-that-t.patch",
@@ -255,6 +255,19 @@ def test_tarball_makes_a_tree_once(empty):
     assert empty.run("get-kernel", STEAL_MIRROR="file:///nonexistent").stdout == f"{tree}\n"
     assert "another source" in empty.run("get-kernel", "--tarball", empty.tarball("other.tar.gz"), rc=1).stderr
     assert empty.state(tree) == before
+
+
+def test_source_that_has_the_series(repo):
+    """It is no base. One line names a file of the series; the cache stays as it is."""
+    patched = repo.own_tree("patched")
+    repo.run("apply", "--tree", patched)
+    repo.git(patched, "archive", "--prefix=linux/", "-o", repo.tmp / "patched.tar.gz", "HEAD")
+    before = sorted(repo.cache.iterdir())
+    for option, source in ("--tree", patched), ("--tarball", repo.tmp / "patched.tar.gz"):
+        said = repo.run("get-kernel", option, source, rc=2).stderr
+        assert said.splitlines()[-1] == (f"get-kernel: error: {source}: has the series already: kernel/sched/mask.h is there; "
+                                         "give a source without it")
+    assert sorted(repo.cache.iterdir()) == before
 
 
 def test_tarball_is_checked(empty):
