@@ -15,12 +15,12 @@ apt_sources() {
 	done
 	[ -n "$keyring" ] || die "no Debian archive keyring; run scripts/setup"
 	uri=$(debian_mirror) || exit 3
-	security=$(apt_archive '.*-security')
+	security=${STEAL_SECURITY_MIRROR:-$(apt_archive '(bookworm|trixie|forky|oldstable|stable|testing)-security')}
 	for suite; do
 		case $suite in
 		*-security)
 			[ -n "$security" ] ||
-				{ say "notice: no archive of security updates in this machine's apt sources: without $suite"; continue; }
+				{ say "notice: no archive of security updates in this machine's apt sources: without $suite; name one: STEAL_SECURITY_MIRROR=URI $0"; continue; }
 			printf '%s [signed-by=%s] %s %s main\n' "$type" "$keyring" "$security" "$suite"
 			;;
 		*) printf '%s [signed-by=%s] %s %s main\n' "$type" "$keyring" "$uri" "$suite" ;;

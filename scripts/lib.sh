@@ -86,11 +86,11 @@ line_table() {
 		function states(list, n, i, word) {
 			n = split(list, word, ",")
 			for (i = 1; i <= n; i++)
-				if (word[i] !~ /^(applies|builds|boots|storms|benchmarked)$/ && list != "-")
+				if (word[i] !~ /^(applies|builds|boots|(storms|benchmarked):[0-9]+[.][0-9]+(-[a-z0-9]+)?)$/ && list != "-")
 					wrong("unknown state \047" word[i] "\047 in " list)
 		}
 		/^[ \t]*(#|$)/ { next }
-		NF != 9 { wrong(NF " columns instead of 9") }
+		NF != 11 { wrong(NF " columns instead of 11") }
 		$1 !~ /^[0-9]+[.][0-9]+$/ { wrong("\047" $1 "\047 is not a line of kernels, such as 6.12") }
 		seen[$1]++ { wrong($1 " is there twice") }
 		$2 != "maintained" && $2 != "ended" { wrong("\047" $2 "\047 is neither maintained nor ended") }
@@ -99,8 +99,10 @@ line_table() {
 		$4 !~ /^[a-z-]+(,[a-z-]+)*$/ { wrong("\047" $4 "\047 is not a list of suites") }
 		$5 != "-" && index($5, $1 ".") != 1 { wrong($5 " is not a release of " $1) }
 		$6 !~ /^(-|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9])$/ { wrong("\047" $6 "\047 is not a date") }
-		$7 !~ /^(-|[0-9a-f]+)$/ { wrong("\047" $7 "\047 is not a commit") }
-		{ states($8); states($9); $1 = $1; print }
+		$7 !~ /^(-|[0-9]+[.][0-9]+(-[a-z0-9]+)?)$/ { wrong("\047" $7 "\047 is not a version of the series") }
+		$8 !~ /^(-|[0-9a-f]+)$/ { wrong("\047" $8 "\047 is not a commit") }
+		$9 !~ /^(-|[0-9a-f]+)$/ { wrong("\047" $9 "\047 is not a commit") }
+		{ states($10); states($11); $1 = $1; print }
 		END { if (!rows && !bad) wrong("names no line") }' "$top/patches/lines"
 }
 

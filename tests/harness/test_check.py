@@ -79,6 +79,30 @@ def test_another_line(check):
     assert check("--kernel", "6.12", "--mutants")[:2] == (5, [])
 
 
+def test_what_passed_is_written(check, tmp_path):
+    """The commit at which the tests of a line passed, if all did, and if the commit is what was tested."""
+    lines = tmp_path / "patches/lines"
+    before = lines.read_text()
+    for words in ["init", "-q"], ["add", "-A"], ["-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qm", "all"]:
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    for arguments in ["--write"], ["--kernel", "6.12", "--write", "-k", "fits"]:
+        assert check(*arguments)[:2] == (2, [])
+    test = tmp_path / "tests/kernel/test_it.py"
+    text = test.read_text()
+    test.write_text(text + "\n")
+    status, ran, said = check("--kernel", "6.12", "--write")
+    assert (status, ran) == (2, []) and "has changes that are not in git" in said
+    test.write_text(text)
+    assert lines.read_text() == before
+    assert check("--kernel", "6.12", "--write")[0] == 0
+    commit = subprocess.run(["git", "-C", tmp_path, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    rows = [line.split("\t") for line in lines.read_text().splitlines()]
+    assert [row[8] for row in rows if row[0] == "6.12"] == [commit]
+    assert [row[:8] + row[9:] for row in rows if row[0] == "6.12"] == [row[:8] + row[9:] for row in
+                                                                    (line.split("\t") for line in before.splitlines()) if row[0] == "6.12"]
+    assert [row for row in rows if row[0] != "6.12"] == [line.split("\t") for line in before.splitlines() if not line.startswith("6.12")]
+
+
 @pytest.mark.parametrize("arguments, status, message", [
     (["-k", "nosuch"], 5, "deselected"), (["tests/kernel/test_none.py"], 1, "no such test file"),
     (["--full", "--mutants"], 2, "exclude each other"), (["--nosuch"], 2, "unrecognized arguments: --nosuch")])

@@ -138,7 +138,7 @@ def test_tree_that_has_the_series_in_another_form(repo, form):
         repo.git(repo.other, "commit", "-q", "-m", "Remove")
     before = repo.state(repo.other)
     said = repo.run("apply", "--tree", repo.other, rc=2).stderr.split("\n")
-    said = [line for line in said if "notice: " not in line and "using the patches" not in line]
+    said = [line for line in said if "using the patches" not in line]
     assert len(said) == 2 and "has the series already, in another form or below other commits: kernel/sched/mask.h is there (" in said[0]
     assert said[0].endswith(" sched: Provide a mask)")
     assert repo.state(repo.other) == before
@@ -177,7 +177,7 @@ def test_ended_line(repo):
 
 
 @pytest.mark.parametrize("old, new, message", [
-    ("\t-\n7.2", "\n7.2", "lines:1: error: 8 columns instead of 9"),
+    ("\t-\n7.2", "\n7.2", "lines:1: error: 10 columns instead of 11"),
     ("7.2\tm", "7.x\tm", "lines:2: error: '7.x' is not a line of kernels, such as 6.12"),
     ("7.2\tm", "7.3\tm", "lines:2: error: 7.3 is there twice"),
     ("6.12\tended", "6.12\told", "lines:3: error: 'old' is neither maintained nor ended"),
@@ -186,8 +186,11 @@ def test_ended_line(repo):
     ("linux-source-7.2\tsid", "linux-source-7.2\tsid;rm", "lines:2: error: 'sid;rm' is not a list of suites"),
     ("linux-source-7.2\tsid\t-", "linux-source-7.2\tsid\t7.3.1", "lines:2: error: 7.3.1 is not a release of 7.2"),
     ("linux-source-7.2\tsid\t-\t-", "linux-source-7.2\tsid\t-\ttoday", "lines:2: error: 'today' is not a date"),
-    ("linux-source-7.2\tsid\t-\t-\t-", "linux-source-7.2\tsid\t-\t-\tHEAD", "lines:2: error: 'HEAD' is not a commit"),
+    ("linux-source-7.2\tsid\t-\t-\t-", "linux-source-7.2\tsid\t-\t-\tnew", "lines:2: error: 'new' is not a version of the series"),
+    ("linux-source-7.2\tsid\t-\t-\t-\t-", "linux-source-7.2\tsid\t-\t-\t-\tHEAD", "lines:2: error: 'HEAD' is not a commit"),
+    ("linux-source-7.2\tsid\t-\t-\t-\t-\t-", "linux-source-7.2\tsid\t-\t-\t-\t-\tHEAD", "lines:2: error: 'HEAD' is not a commit"),
     ("-\t-\n6.12", "-\tapplies,flies\n6.12", "lines:2: error: unknown state 'flies' in applies,flies"),
+    ("-\t-\n6.12", "-\tapplies,storms\n6.12", "lines:2: error: unknown state 'storms' in applies,storms"),
     (LINES, "# nothing\n", "lines:1: error: names no line")])
 def test_wrong_rows(tmp_path, old, new, message):
     repo = Repo(tmp_path)
@@ -231,7 +234,7 @@ def test_boot_takes_a_line(tmp_path):
     repo = Repo(tmp_path)
     (repo.top / "scripts/build").write_text('#!/bin/sh\necho "$STEAL_LINE" >>"$STEAL_CACHE.built"; echo /nowhere\n')
     for arguments, message in [(["--kernel", "7.2"], "/nowhere"), ([], "/nowhere"), (["--kernel", "6.15"], "6.15")]:
-        said = repo.run("boot", "--arch", "x86_64", *arguments, "--", "true", rc=1).stderr
+        said = repo.run("boot", "--arch", "x86_64", *arguments, "--", "true", rc=2).stderr
         assert f"error: {message}: no such kernel image, nor one of the lines of kernels (7.3 7.2 6.12)" in said
     assert (tmp_path / "cache.built").read_text() == "7.2\n\n"
 
@@ -352,7 +355,7 @@ def test_watch(repo, archive):
     assert repo.git(tree, "rev-list", "--count", "v7.2.11..") == "3"
     # 7.3 has no release in this archive; the ended line is left out, and so is one without patches
     with (repo.top / "patches/lines").open("a") as lines:
-        lines.write("7.1\tmaintained\tlinux-source-7.1\tsid\t-\t-\t-\t-\t-\n")
+        lines.write("7.1\tmaintained\tlinux-source-7.1\tsid\t-\t-\t-\t-\t-\t-\t-\n")
     rows, said = watch(repo, "--arch", "arm64", rc=3)
     assert rows == [["7.3", *"-----"], ["7.2", "7.2.11", "arm64", "yes", "yes", "-"]]
     assert "watch: 7.3: not looked at: " in said and "watch: 7.1: not looked at: it has no patches yet\n" in said and "6.12" not in said
@@ -393,7 +396,8 @@ def test_watch_finds_what_does_not_compile(repo, archive):
 def test_watch_boots_and_writes(repo, archive, said, boots):
     archive("7.2.11-1")
     (repo.top / "scripts/boot").write_text(f"#!/bin/sh\necho '{said}'\n")
-    replace(repo.top / "patches/lines", "trixie-security\t-\t-\t-\t-\t-", "trixie-security\t7.2.9\t2026-01-01\tabc\t-\tapplies,storms")
+    replace(repo.top / "patches/lines", "trixie-security\t-\t-\t-\t-\t-\t-\t-",
+            "trixie-security\t7.2.9\t2026-01-01\t0.8\tabc\tdef\tapplies,boots\tapplies,storms:0.9")
     (repo.top / "README.md").write_text("Read\n<!-- scripts/support: x -->\nold\n<!-- end of scripts/support -->\nme\n")
     before = (repo.top / "patches/lines").read_text()
     rows, _ = watch(repo, "--kernel", "7.2", "--boot", "--write", "--arch", "arm64", rc=0 if boots == "yes" else 1)
@@ -405,9 +409,50 @@ def test_watch_boots_and_writes(repo, archive, said, boots):
         assert after == before
         return
     row = re.search("^7.2.*", after, re.M)[0].split("\t")
-    assert row[4] == "7.2.11" and re.fullmatch(r"20\d\d-\d\d-\d\d", row[5]) and row[7:] == ["-", "applies,builds,boots,storms"]
+    # what was not looked at is not true of the new release; storms have a version of their own
+    assert row[4] == "7.2.11" and re.fullmatch(r"20\d\d-\d\d-\d\d", row[5])
+    assert row[6:] == ["1.0", "-", "def", "-", "applies,builds,boots,storms:0.9"]
     assert after.replace("\t".join(row), "") == before.replace(re.search("^7.2.*", before, re.M)[0], "")
-    assert f"| 7.2 | 7.2.11, {row[5]} | arm64 | arm64 | arm64 | arm64 | - |\n" in readme
+    assert f"| 7.2 | 7.2.11, {row[5]} | 1.0 | arm64 | arm64 | arm64 | arm64: 0.9 | - |\n" in readme
+    # of the same release and version, it stays
+    watch(repo, "--kernel", "7.2", "--write", "--arch", "x86_64")
+    assert re.search("^7.2.*", (repo.top / "patches/lines").read_text(), re.M)[0].split("\t")[9:] == ["applies,builds", row[10]]
+
+
+def test_watch_writes_no_older_release(repo, archive):
+    archive("7.2.11-1")
+    replace(repo.top / "patches/lines", "trixie-security\t-\t", "trixie-security\t7.2.12\t")
+    (repo.top / "README.md").write_text("<!-- scripts/support: x -->\n<!-- end of scripts/support -->\n")
+    before = (repo.top / "patches/lines").read_text()
+    said = watch(repo, "--kernel", "7.2", "--write")[1]
+    assert "watch: notice: 7.2: the archive's newest release is 7.2.11, older than 7.2.12, which passed; --write leaves" in said
+    assert (repo.top / "patches/lines").read_text() == before
+
+
+def test_watch_writes_only_what_is_in_git(repo, archive):
+    """The commit in patches/lines has to be the one that passed."""
+    archive("7.2.11-1")
+    (repo.top / "README.md").write_text("<!-- scripts/support: x -->\n<!-- end of scripts/support -->\n")
+    for words in ["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]:
+        repo.git(repo.top, *words)
+    series = repo.top / "patches/7.2/series"
+    series.write_text(series.read_text() + "# more\n")
+    said = repo.run("watch", "--kernel", "7.2", "--write", rc=2).stderr
+    assert said == f"watch: error: --write: {repo.top}: patches or configs have changes that are not in git; commit them first\n"
+    repo.git(repo.top, "commit", "-qam", "more")
+    watch(repo, "--kernel", "7.2", "--write")
+    assert re.search("^7.2.*", (repo.top / "patches/lines").read_text(), re.M)[0].split("\t")[7] == repo.git(repo.top, "rev-parse", "--short=12", "HEAD")
+    # patches/lines itself has changed now
+    watch(repo, "--kernel", "7.2", "--write")
+
+
+@pytest.mark.parametrize("faults, boots", [(1, "yes"), (2, "no")])
+def test_watch_tries_again_after_a_fault_of_qemu(repo, archive, faults, boots):
+    archive("7.2.11-1")
+    (repo.top / "scripts/boot").write_text(f"#!/bin/sh\necho x >>{repo.tmp}/boots\n[ $(wc -l <{repo.tmp}/boots) -gt {faults} ] || exit 75\n"
+                                           "echo steal yes stolen 12\n")
+    rows, _ = watch(repo, "--kernel", "7.2", "--boot", "--arch", "arm64", rc=0 if boots == "yes" else 1)
+    assert rows == [["7.2", "7.2.11", "arm64", "yes", "yes", boots]]
 
 
 # this repository
@@ -518,7 +563,7 @@ def ci(tmp_path):
     """ci({COMMAND: EXIT STATUS}, [CHANGED LINE...]): the exit status of .ci/run, and the commands that it runs."""
     git = ["git", "-C", tmp_path, "-c", "user.name=test", "-c", "user.email=test@localhost"]
 
-    def ci(codes, changed=()):
+    def ci(codes, changed=(), **environment):
         for name in (".ci/run", "scripts/check", "scripts/watch"):
             path = tmp_path / name
             path.parent.mkdir(exist_ok=True)
@@ -535,11 +580,11 @@ def ci(tmp_path):
         for line in changed:
             (tmp_path / "patches" / line / "series").write_text("changed\n")
         (tmp_path / "patches/lines").write_text("# comment\n" + "".join(
-            f"{line}\t{state}\tpackage\tsuite\t{line}.1\t2026-01-01\t{at}\t-\t-\n" for line, state, at in
+            f"{line}\t{state}\tpackage\tsuite\t{line}.1\t2026-01-01\t1.0\tabc\t{at}\t-\t-\n" for line, state, at in
             [("8.2", "maintained", "-"), ("8.1", "maintained", commit), ("7.9", "maintained", commit), ("7.8", "ended", "-")]))
         subprocess.run([*git, "add", "-A"], check=True)
         subprocess.run([*git, "commit", "-qm", "now"], check=True)
-        done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environment})
         return done.returncode, done.stdout.splitlines()
 
     return ci
@@ -554,6 +599,10 @@ def test_ci(ci, checked, watched, status):
 def test_ci_tests_a_line_that_changed(ci):
     assert ci({}, ["7.9"]) == (0, ["check", "watch", "check --kernel 7.9"])
 
+
+def test_ci_fails_if_a_line_that_changed_is_not_tested(ci):
+    """As there is no time left."""
+    assert ci({}, ["7.9"], CI_SECONDS="-1") == (1, ["check", "watch"])
 
 def test_ci_fails_if_a_line_that_changed_fails(ci):
     assert ci({"check": 1}, ["8.1", "7.9"]) == (1, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
