@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import line_files
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -759,52 +758,3 @@ def test_worktree(repo):
     assert (tree / "kernel/sched/core.c").read_text().endswith("tests\n")
     assert {n for n, v in snapshot(tree).items() if v[1] != before[n][1]} == {"kernel/sched/core.c"}
     assert "is not a name" in repo.run("worktree", "x/y", rc=2).stderr
-
-
-# the real kernel
-
-
-def test_the_series_applies_and_regenerates(tmp_path, series, extras):
-    """scripts/regen changes nothing on the tree of scripts/apply; quilt gives the same files."""
-    def run(*command, **options):
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout.strip()
-
-    for name in ["scripts", "patches", "Documentation"]:
-        shutil.copytree(TOP / name, tmp_path / name, ignore=shutil.ignore_patterns("results"))
-    for name in ["series", "base"]:
-        shutil.copy(TOP / name, tmp_path / name)
-    # a clone of the base, sparse: the tree in the cache may have patches, and others may build it
-    tree = tmp_path / "linux"
-    folder, file, base = line_files()
-    base = base.read_text().split("\n")
-    tag = "v" + next(line[len("version="):] for line in base if line.startswith("version="))
-    run("git", "clone", "-q", "--shared", "--sparse", "--branch", tag, run(tmp_path / "scripts/get-kernel"), tree,
-        stderr=subprocess.DEVNULL)
-    git = ["git", "-C", tree]
-    run(*git, "switch", "-q", "-c", "series")
-    run(tmp_path / "scripts/apply", "--tree", tree, "--extra")
-    # regen must not depend on the patches in the directory
-    for part in folder, folder / "extra":
-        for patch in (tmp_path / part.relative_to(TOP)).glob("*.patch"):
-            patch.unlink()
-    run(tmp_path / "scripts/regen", "--tree", tree)
-    for name in ["patches", "series", "base"]:
-        run("diff", "-r", TOP / name, tmp_path / name)
-
-    # the files of the base alone, for quilt
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    names = [line[len("sha256:"):].rsplit("=", 1)[0] for line in base if line.startswith("sha256:")]
-    archive = subprocess.run([*git, "archive", tag, "Makefile", *names], check=True, stdout=subprocess.PIPE).stdout
-    subprocess.run(["tar", "-x", "-C", plain], input=archive, check=True)
-    for name, target in [("patches", folder), ("series", file)]:
-        (plain / name).symlink_to(target)
-    run("quilt", "--quiltrc", "-", "push", "-a", "--fuzz=0", cwd=plain,
-        env={**os.environ, "QUILT_PATCHES": "patches", "QUILT_SERIES": "series"})
-    assert len((plain / ".pc/applied-patches").read_text().split()) == len(series)
-    last = f"HEAD~{len(extras)}"
-    names = run(*git, "diff", "--name-only", tag, last).split("\n")
-    assert len(names) > 1
-    for name in names:
-        assert (plain / name).read_text() == subprocess.run([*git, "cat-file", "blob", f"{last}:{name}"], check=True,
-                                                            stdout=subprocess.PIPE, text=True).stdout

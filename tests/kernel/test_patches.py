@@ -64,6 +64,28 @@ def test_git_am_and_quilt_give_the_same(run, top, tree, series, extras, tmp_path
             assert made == applied
 
 
+@pytest.mark.line
+def test_regen_changes_nothing(run, top, tree, tmp_path):
+    """scripts/regen writes the files of the line as they are, from the commits of scripts/apply."""
+    folder = line_files()[0].relative_to(top)
+    for name in ("scripts", "patches", "Documentation"):
+        shutil.copytree(top / name, tmp_path / name, ignore=shutil.ignore_patterns("results"))
+    for name in ("series", "base"):
+        shutil.copy(top / name, tmp_path / name)
+    # a clone of the base, sparse: a whole tree has 90,000 files, and this one has patches
+    clone = tmp_path / "linux"
+    version = re.search(r"^version=(.*)$", line_files()[2].read_text(), re.M)[1]
+    run("git", "clone", "-q", "--shared", "--sparse", "--branch", f"v{version}", tree, clone)
+    run("git", "-C", clone, "switch", "-q", "-c", "series")
+    run(tmp_path / "scripts/apply", "--tree", clone, "--extra")
+    # it must not depend on the patches in the directory
+    for patch in [*(tmp_path / folder).glob("*.patch"), *(tmp_path / folder / "extra").glob("*.patch")]:
+        patch.unlink()
+    run(tmp_path / "scripts/regen", "--tree", clone)
+    for name in ("patches", "series", "base"):
+        run("diff", "-r", top / name, tmp_path / name)
+
+
 @pytest.fixture(params=OPTIONAL, ids=[patch.name[:4] for patch in OPTIONAL])
 def checkout_without(request, top, tmp_path):
     """A copy of the checkout whose series file does not name one of the follow-ups."""
