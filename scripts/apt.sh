@@ -6,7 +6,8 @@
 gone() { say "error: $*"; exit 3; }
 
 # apt_sources TYPE SUITE...: print apt's sources for these suites of Debian: packages for the type deb, source packages for
-# deb-src. Leaves out security updates if the system's apt has no archive of them.
+# deb-src. Leaves out security updates if neither STEAL_SECURITY_MIRROR nor
+# the system's apt names an archive of them.
 apt_sources() {
 	local type=$1 keyring uri security suite
 	shift

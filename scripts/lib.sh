@@ -117,7 +117,7 @@ use_line() {
 	table=$(line_table) || exit 1
 	line=${1:-${STEAL_LINE:-${table%% *}}}
 	read -r line_default _ <<<"$table"
-	read -r state line_package line_suites < <(awk -v line="$line" '$1 == line { print $2, $3, $4 }' <<<"$table") ||
+	read -r state line_package line_suites < <(awk -v line="$line" '$1 "" == line { print $2, $3, $4 }' <<<"$table") ||
 		refuse "no patches for a line of kernels '$line'; there are: $(line_names | paste -sd ' ')"
 	line_patches=$top/patches/$line
 	[ "$state" = maintained ] || line_patches=$top/patches/ended/$line

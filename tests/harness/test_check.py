@@ -92,8 +92,16 @@ def test_what_passed_is_written(check, tmp_path):
     test.write_text(text + "\n")
     status, ran, said = check("--kernel", "6.12", "--write")
     assert (status, ran) == (2, []) and "has changes that are not in git" in said
+    git = ["git", "-C", tmp_path, "-c", "user.name=test", "-c", "user.email=test@localhost"]
+    test.write_text(text.replace("def test_fits_each_line(): pass", "def test_fits_each_line(): assert False"))
+    subprocess.run([*git, "commit", "-qam", "worse"], check=True)
+    assert check("--kernel", "6.12", "--write")[:2] == (1, ["test_fits_each_line"])
     test.write_text(text)
+    subprocess.run([*git, "commit", "-qam", "better"], check=True)
     assert lines.read_text() == before
+    (tmp_path / "new").write_text("")
+    assert check("--kernel", "6.12", "--write")[0] == 2
+    (tmp_path / "new").unlink()
     assert check("--kernel", "6.12", "--write")[0] == 0
     commit = subprocess.run(["git", "-C", tmp_path, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     rows = [line.split("\t") for line in lines.read_text().splitlines()]

@@ -108,7 +108,7 @@ def test_tree_of_no_line(repo, script):
     ("build", "--arch", "x86_64", "--config", "guest"), ("check",)])
 def test_unknown_line(repo, arguments):
     before = {f.name for f in repo.cache.iterdir()}
-    for line in ["6.15", "7", "patches", "7.2.9", "7.2\n6.12", "-x"]:
+    for line in ["6.15", "7", "7.30", "patches", "7.2.9", "7.2\n6.12", "-x"]:
         for extra, environment in [(["--kernel", line], {}), ([], {"STEAL_LINE": line})]:
             said = repo.run(*arguments, *extra, rc=2, **environment).stderr
             assert said == f"{arguments[0]}: error: no patches for a line of kernels '{line}'; there are: 7.3 7.2 6.12\n"
@@ -224,6 +224,9 @@ def test_symbols_that_a_line_lacks(repo):
         (tree / "Kbuild").write_text("")
     assert symbols(repo.other) == "A=y C=y D=n F=y G=y"
     assert symbols(repo.tree) == "A=y B=y C=n F=y G=y"
+    said = repo.run("build", "--kernel", "7.3", "--arch", "x86_64", "--config", "more", "--tree", repo.other, rc=2,
+                    PATH=f"{tools}:{os.environ['PATH']}").stderr
+    assert said == f"build: error: {repo.other.resolve()}: wrong base: Linux 7.2.9; the line 7.3 of kernels is selected\n"
     # a tree of no line has what most lines have
     (repo.other / "Makefile").write_text(MAKEFILE.format(6, 15, 1))
     assert symbols(repo.other) == "A=y B=y C=n F=y G=y"
@@ -302,6 +305,12 @@ def test_newest_release_of_the_archive(repo, archive):
     said = repo.run("get-kernel", "--kernel", "7.2", "--newest").stderr
     assert "notice: no archive of security updates in this machine's apt sources: without trixie-security" in said
     assert "security" not in (archive.fakes / "sources").read_text()
+    # another distribution's is not Debian's
+    (archive.fakes / "targets").write_text("http://main/debian bookworm\nhttp://security/other noble-security\n")
+    repo.run("get-kernel", "--kernel", "7.2", "--newest")
+    assert "security" not in (archive.fakes / "sources").read_text()
+    repo.run("get-kernel", "--kernel", "7.2", "--newest", STEAL_SECURITY_MIRROR="http://mine/updates")
+    assert "http://mine/updates trixie-security main" in (archive.fakes / "sources").read_text()
 
 
 def test_pinned_release_of_the_archive(repo, archive):
@@ -438,7 +447,7 @@ def test_watch_writes_only_what_is_in_git(repo, archive):
     series = repo.top / "patches/7.2/series"
     series.write_text(series.read_text() + "# more\n")
     said = repo.run("watch", "--kernel", "7.2", "--write", rc=2).stderr
-    assert said == f"watch: error: --write: {repo.top}: patches or configs have changes that are not in git; commit them first\n"
+    assert said == f"watch: error: --write: {repo.top}: patches, configs, scripts or tests have changes that are not in git; commit them first\n"
     repo.git(repo.top, "commit", "-qam", "more")
     watch(repo, "--kernel", "7.2", "--write")
     assert re.search("^7.2.*", (repo.top / "patches/lines").read_text(), re.M)[0].split("\t")[7] == repo.git(repo.top, "rev-parse", "--short=12", "HEAD")
@@ -560,10 +569,10 @@ def test_ab_builds_the_kernel_of_a_line(monkeypatch, tmp_path):
 
 @pytest.fixture
 def ci(tmp_path):
-    """ci({COMMAND: EXIT STATUS}, [CHANGED LINE...]): the exit status of .ci/run, and the commands that it runs."""
+    """ci({COMMAND: EXIT STATUS}, [CHANGED FILE...]): the exit status of .ci/run, and the commands that it runs."""
     git = ["git", "-C", tmp_path, "-c", "user.name=test", "-c", "user.email=test@localhost"]
 
-    def ci(codes, changed=(), **environment):
+    def ci(codes, changed=(), tested=None, **environment):
         for name in (".ci/run", "scripts/check", "scripts/watch"):
             path = tmp_path / name
             path.parent.mkdir(exist_ok=True)
@@ -577,11 +586,13 @@ def ci(tmp_path):
         subprocess.run([*git, "add", "-A"], check=True)
         subprocess.run([*git, "commit", "-qm", "passed"], check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-        for line in changed:
-            (tmp_path / "patches" / line / "series").write_text("changed\n")
+        for file in changed:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            with (tmp_path / file).open("a") as changing:
+                changing.write("changed\n")
         (tmp_path / "patches/lines").write_text("# comment\n" + "".join(
             f"{line}\t{state}\tpackage\tsuite\t{line}.1\t2026-01-01\t1.0\tabc\t{at}\t-\t-\n" for line, state, at in
-            [("8.2", "maintained", "-"), ("8.1", "maintained", commit), ("7.9", "maintained", commit), ("7.8", "ended", "-")]))
+            [("8.2", "maintained", "-"), ("8.1", "maintained", tested or commit), ("7.9", "maintained", tested or commit), ("7.8", "ended", "-")]))
         subprocess.run([*git, "add", "-A"], check=True)
         subprocess.run([*git, "commit", "-qm", "now"], check=True)
         done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **environment})
@@ -597,12 +608,22 @@ def test_ci(ci, checked, watched, status):
 
 
 def test_ci_tests_a_line_that_changed(ci):
-    assert ci({}, ["7.9"]) == (0, ["check", "watch", "check --kernel 7.9"])
+    assert ci({}, ["patches/7.9/series"]) == (0, ["check", "watch", "check --kernel 7.9"])
+
+
+@pytest.mark.parametrize("file", ["configs/debug.config", "scripts/build", "tests/kernel/test_it.py", "tests/guest/it.sh", "tests/conftest.py"])
+def test_ci_tests_all_lines_if_what_they_share_changed(ci, file):
+    assert ci({}, [file]) == (0, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
+
+@pytest.mark.parametrize("tested", ["-", "0123456789ab"])
+def test_ci_tests_a_line_that_never_passed(ci, tested):
+    assert ci({}, tested=tested) == (0, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
 
 
 def test_ci_fails_if_a_line_that_changed_is_not_tested(ci):
     """As there is no time left."""
-    assert ci({}, ["7.9"], CI_SECONDS="-1") == (1, ["check", "watch"])
+    assert ci({}, ["patches/7.9/series"], CI_SECONDS="-1") == (1, ["check", "watch"])
+
 
 def test_ci_fails_if_a_line_that_changed_fails(ci):
-    assert ci({"check": 1}, ["8.1", "7.9"]) == (1, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
+    assert ci({"check": 1}, ["patches/8.1/series", "patches/7.9/series"]) == (1, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])

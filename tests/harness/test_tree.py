@@ -26,7 +26,8 @@ mrproper:
 	rm -rf .config include/config built.o
 """
 
-# A column of rows: the line, state, package, suites, the newest release that passed, date, commit, and what passed.
+# A column of rows: the line, state, package, suites, the newest release that passed, date, version of the series, commit, the one that was tested, and what
+# passed on two architectures.
 LINES = """\
 7.3\tmaintained\tlinux-source-7.3\tsid\t-\t-\t-\t-\t-\t-\t-
 7.2\tmaintained\tlinux-source-7.2\tsid\t-\t-\t-\t-\t-\t-\t-

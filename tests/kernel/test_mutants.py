@@ -14,7 +14,7 @@ a machine that does not end in its time, does not count:
     Check: kunit CASE              the KUnit suite of sparsemask
 
 Another line of kernels than the first one has those of these defects that fit its code, and its own in tests/mutants/LINE/: where it
-differs. What does not fit is skipped.
+differs. What does not fit is skipped; test_patches counts what fits.
 
 Without a defect the same checks, on the same kernels, find nothing: test_no_defect_is_found_where_there_is_none; that of sparsemask is
 test_kunit itself.
