@@ -106,7 +106,8 @@ start_fair_servers() {
 }
 # What the checker prints of busy CPUs with an idle_stamp counts without fair servers only: one that searches for tasks
 # when a real-time task is next, and not idle, leaves the stamp, in the base as well. So only the round "plain" is
-# strict, and does without fair servers.
+# strict, and does without fair servers. Linux 6.12 has no strict round: there, a write to the parameters of a fair server
+# that is not active breaks the accounting of its bandwidth (sched_fair_server_write() stops it again).
 fail() {
 	echo "FAIL: $*"
 	bad=1
@@ -306,7 +307,7 @@ for round; do
 	esac
 	threads
 	case $round in
-	plain) strict=yes ;;
+	plain) case $(uname -r) in 6.12.*) strict= ;; *) strict=yes ;; esac ;;
 	*) strict= ;;
 	esac
 	# Tasks of each kind. With many kinds at once, more of them than CPUs would be real-time ones.
