@@ -66,6 +66,13 @@ def test_the_second_part_runs_if_the_first_fails(check):
     assert check("--full")[:2] == (0, ["test_boots", "test_fails_at_first", "test_fits_each_line", "test_passes", "test_takes_long"])
 
 
+def test_a_part_that_is_killed_is_no_success(check, tmp_path):
+    check.mended.write_text("")
+    (tmp_path / "tests/kernel/test_it.py").write_text("import os\n\ndef test_kills(): os.kill(os.getpid(), 9)\n")
+    status, ran, said = check()
+    assert (status, ran) == (1, ["test_fails_at_first", "test_passes"]), said
+
+
 def test_a_selection_of_one_part(check):
     assert check("-k", "passes")[:2] == (0, ["test_passes"])
     status, ran, said = check("tests/kernel/test_it.py")
