@@ -589,7 +589,7 @@ def ci(tmp_path):
         for file in changed:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             with (tmp_path / file).open("a") as changing:
-                changing.write("changed\n")
+                changing.write("pytest.mark.line\n" if file == "tests/kernel/test_it.py" else "changed\n")
         (tmp_path / "patches/lines").write_text("# comment\n" + "".join(
             f"{line}\t{state}\tpackage\tsuite\t{line}.1\t2026-01-01\t1.0\tabc\t{at}\t-\t-\n" for line, state, at in
             [("8.2", "maintained", "-"), ("8.1", "maintained", tested or commit), ("7.9", "maintained", tested or commit), ("7.8", "ended", "-")]))
@@ -614,6 +614,12 @@ def test_ci_tests_a_line_that_changed(ci):
 @pytest.mark.parametrize("file", ["configs/debug.config", "scripts/build", "tests/kernel/test_it.py", "tests/guest/it.sh", "tests/conftest.py"])
 def test_ci_tests_all_lines_if_what_they_share_changed(ci, file):
     assert ci({}, [file]) == (0, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
+
+
+@pytest.mark.parametrize("file", ["scripts/watch", "tests/kernel/test_other.py", "tests/harness/test_it.py", "README.md"])
+def test_ci_tests_no_line_if_nothing_changed_that_its_tests_use(ci, file):
+    assert ci({}, [file]) == (0, ["check", "watch"])
+
 
 @pytest.mark.parametrize("tested", ["-", "0123456789ab"])
 def test_ci_tests_a_line_that_never_passed(ci, tested):
