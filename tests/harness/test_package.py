@@ -390,3 +390,75 @@ def test_usage_names_the_present_version():
     version = re.search(r"^series_version=(.*)$", (TOP / "base").read_text(), re.M)[1]
     named = re.findall(r"\+0?steal([0-9.]+)", (TOP / "Documentation/usage.rst").read_text())
     assert len(named) >= 2 and set(named) == {version}
+
+
+# booting a package
+
+
+@pytest.fixture
+def guest(repo, builder):  # noqa: F811
+    """guest(LOG LINE...): what scripts/boot-package said, and its status. mmdebstrap and QEMU are fakes; the guest's console has these lines."""
+    for name, text in {
+            "mmdebstrap": "printf '%s\\n' \"$@\" >\"$FAKES/hooks\"; [ ! -f \"$FAKES/broken\" ] || { echo refused; exit 1; }",
+            "qemu-system-x86_64": "printf '%s\\n' \"$@\" >\"$FAKES/qemu\"; while [ \"$1\" != -serial ]; do shift; done\n"
+                                  "cat \"$FAKES/console\" >\"${2#file:}\""}.items():
+        (builder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (builder / name).chmod(0o755)
+
+    def guest(*console, package=None, arguments=()):
+        (builder / "console").write_text("".join(line + "\r\n" for line in console))
+        done = subprocess.run(repo.command("boot-package", *arguments, package or image(repo.tmp / "any")), env=repo.env, cwd=repo.tmp / "cwd",
+                              capture_output=True, text=True, check=False)
+        assert not list(repo.cache.glob("boot-package.*"))
+        return done
+
+    return guest
+
+
+def image(directory, architecture="amd64", kernel="7.2.9+steal1.0-cloud-amd64"):
+    """A package of a kernel, which has nothing in it."""
+    (directory / "DEBIAN").mkdir(parents=True, exist_ok=True)
+    (directory / "boot").mkdir(exist_ok=True)
+    (directory / f"boot/vmlinuz-{kernel}").write_text("")
+    (directory / "DEBIAN/control").write_text(f"Package: test\nVersion: 1\nArchitecture: {architecture}\nMaintainer: a <b@c.d>\nDescription: x\n")
+    subprocess.run(["dpkg-deb", "-b", directory, f"{directory}.deb"], check=True, capture_output=True)
+    return Path(f"{directory}.deb")
+
+
+STOLE = ["[    0.5] Linux version 7.2.9", "guest: kernel 7.2.9", "guest: NO_STEAL stole 0", "guest: STEAL stole 21", "guest: done"]
+
+
+def test_boot_package(repo, guest):  # noqa: F811
+    done = guest(*STOLE, arguments=["--release", "trixie"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "kernel 7.2.9\nNO_STEAL stole 0\nSTEAL stole 21\ndone\nbooted and stole\n"
+    hooks = (repo.tmp / "fakes/hooks").read_text().splitlines()
+    assert "--architectures=amd64" in hooks and hooks[hooks.index("/dev/null") - 1] == "trixie"
+    assert any("/boot/initrd.img-7.2.9+steal1.0-cloud-amd64" in hook for hook in hooks)
+    assert {"tcg", "-initrd"} <= set((repo.tmp / "fakes/qemu").read_text().splitlines())
+
+
+@pytest.mark.parametrize("at, line, message", [
+    (2, "guest: NO_STEAL stole 3", "tasks are stolen although STEAL is off"),
+    (3, "guest: STEAL stole 0", "no task is stolen"),
+    (4, "guest: hackbench failed", "the guest did not come to its end"),
+    (0, "[    0.5] WARNING: CPU: 0 PID: 1 at kernel/sched/fair.c:1", "the kernel's log has a warning")])
+def test_boot_package_fails(guest, at, line, message):
+    done = guest(*STOLE[:at], line, *STOLE[at + 1:])
+    assert done.returncode == 1 and f"any.deb: {message}" in done.stderr and "booted and stole" not in done.stdout
+
+
+def test_boot_package_bad_input(repo, guest, builder):  # noqa: F811
+    """A file that is no package, none of a kernel, or for another machine; a root directory that cannot be made."""
+    (repo.tmp / "text").write_text("")
+    for package, message in {  # pylint: disable=redefined-outer-name
+            repo.tmp / "absent": "no such file", repo.tmp / "text": "not a Debian package",
+            image(repo.tmp / "empty", kernel=""): "has no kernel image /boot/vmlinuz-RELEASE",
+            image(repo.tmp / "other", architecture="i386"): "is for i386, not for amd64 or arm64"}.items():
+        done = guest(package=package)
+        assert done.returncode == 2 and done.stderr == f"boot-package: error: {package}: {message}\n"
+    done = guest(arguments=["--timeout", "soon"])
+    assert done.returncode == 2 and "--timeout 'soon' is not a number of seconds" in done.stderr
+    (builder / "broken").write_text("")
+    done = guest(*STOLE)
+    assert done.returncode == 3 and "refused\nboot-package: error: " in done.stderr and "cannot be installed" in done.stderr
