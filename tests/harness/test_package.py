@@ -399,15 +399,17 @@ def test_usage_names_the_present_version():
 def guest(repo, builder):  # noqa: F811
     """guest(LOG LINE...): what scripts/boot-package said, and its status. mmdebstrap and QEMU are fakes; the guest's console has these lines."""
     for name, text in {
-            "mmdebstrap": "printf '%s\\n' \"$@\" >\"$FAKES/hooks\"; [ ! -f \"$FAKES/broken\" ] || { echo refused; exit 1; }",
+            "id": "echo 0",
+            "mmdebstrap": "printf '%s\\n' \"$@\" >\"$FAKES/hooks\"; cp \"$TMPDIR/init\" \"$FAKES/init\"\n"
+                          "[ ! -f \"$FAKES/failed\" ] || : >\"$TMPDIR/failed\"; [ ! -f \"$FAKES/broken\" ] || { echo refused; exit 1; }",
             "qemu-system-x86_64": "printf '%s\\n' \"$@\" >\"$FAKES/qemu\"; while [ \"$1\" != -serial ]; do shift; done\n"
-                                  "cat \"$FAKES/console\" >\"${2#file:}\""}.items():
+                                  "cat \"$FAKES/console\" >\"${2#file:}\"; [ ! -f \"$FAKES/hangs\" ] || exec sleep 60"}.items():
         (builder / name).write_text(f"#!/bin/sh\n{text}\n")
         (builder / name).chmod(0o755)
 
-    def guest(*console, package=None, arguments=()):
+    def guest(*console, packages=None, arguments=()):
         (builder / "console").write_text("".join(line + "\r\n" for line in console))
-        done = subprocess.run(repo.command("boot-package", *arguments, package or image(repo.tmp / "any")), env=repo.env, cwd=repo.tmp / "cwd",
+        done = subprocess.run(repo.command("boot-package", *arguments, *(packages or [image(repo.tmp / "any")])), env=repo.env, cwd=repo.tmp / "cwd",
                               capture_output=True, text=True, check=False)
         assert not list(repo.cache.glob("boot-package.*"))
         return done
@@ -429,36 +431,68 @@ STOLE = ["[    0.5] Linux version 7.2.9", "guest: kernel 7.2.9", "guest: NO_STEA
 
 
 def test_boot_package(repo, guest):  # noqa: F811
-    done = guest(*STOLE, arguments=["--release", "trixie"])
+    """All packages are installed; the release and its other suites are apt's sources. The guest's first program is a shell script."""
+    done = guest(*STOLE, packages=[image(repo.tmp / "any"), image(repo.tmp / "modules", architecture="all", kernel="")], arguments=["--release", "trixie-backports"])
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "kernel 7.2.9\nNO_STEAL stole 0\nSTEAL stole 21\ndone\nbooted and stole\n"
+    assert done.stdout == "kernel 7.2.9\nNO_STEAL stole 0\nSTEAL stole 21\nbooted and stole\n"
     hooks = (repo.tmp / "fakes/hooks").read_text().splitlines()
-    assert "--architectures=amd64" in hooks and hooks[hooks.index("/dev/null") - 1] == "trixie"
+    assert [line.split()[3] for line in hooks if line.startswith("deb ")] == ["trixie", "trixie-security", "trixie-backports"]
+    assert hooks[hooks.index("/dev/null") - 1] == "trixie"
     assert any("/boot/initrd.img-7.2.9+steal1.0-cloud-amd64" in hook for hook in hooks)
-    assert {"tcg", "-initrd"} <= set((repo.tmp / "fakes/qemu").read_text().splitlines())
+    assert {"tcg,thread=single", "-initrd"} <= set((repo.tmp / "fakes/qemu").read_text().splitlines())
+    subprocess.run(["sh", "-n", repo.tmp / "fakes/init"], check=True)
+    # this log, and no other
+    assert [path.read_text().splitlines() for path in (repo.cache / "log").iterdir()] == [STOLE]
 
 
 @pytest.mark.parametrize("at, line, message", [
     (2, "guest: NO_STEAL stole 3", "tasks are stolen although STEAL is off"),
     (3, "guest: STEAL stole 0", "no task is stolen"),
     (4, "guest: hackbench failed", "the guest did not come to its end"),
-    (0, "[    0.5] WARNING: CPU: 0 PID: 1 at kernel/sched/fair.c:1", "the kernel's log has a warning")])
+    (0, "[    0.5] WARNING: CPU: 0 PID: 1 at kernel/sched/fair.c:1", "the log has a warning")])
 def test_boot_package_fails(guest, at, line, message):
     done = guest(*STOLE[:at], line, *STOLE[at + 1:])
-    assert done.returncode == 1 and f"any.deb: {message}" in done.stderr and "booted and stole" not in done.stdout
+    assert done.returncode == 1 and f"7.2.9+steal1.0-cloud-amd64: {message}" in done.stderr and "booted and stole" not in done.stdout
+
+
+def test_boot_package_takes_too_long(guest, builder):
+    (builder / "hangs").write_text("")
+    done = guest(*STOLE[:3], arguments=["--timeout", "1"])
+    assert done.returncode == 1 and "not finished after 1 seconds (--timeout; see above)" in done.stderr
+    # a warning says more
+    done = guest("watchdog: BUG: soft lockup - CPU#1 stuck for 22s!", arguments=["--timeout", "1"])
+    assert done.returncode == 1 and "the log has a warning" in done.stderr
+
+
+def test_boot_package_is_interrupted(repo, guest, builder):  # noqa: F811
+    """At once, and QEMU ends, too."""
+    guest(*STOLE)
+    (builder / "hangs").write_text("")
+    with subprocess.Popen(repo.command("boot-package", repo.tmp / "any.deb"), env=repo.env, cwd=repo.tmp / "cwd", stderr=subprocess.PIPE, text=True) as running:
+        while "booting" not in running.stderr.readline():
+            assert running.poll() is None
+        running.terminate()
+        assert running.wait(20) == 143
+    assert not list(repo.cache.glob("boot-package.*"))
 
 
 def test_boot_package_bad_input(repo, guest, builder):  # noqa: F811
-    """A file that is no package, none of a kernel, or for another machine; a root directory that cannot be made."""
+    """A file that is no package, none of a kernel, or for another machine; two kernels; packages or a root directory that cannot be installed."""
     (repo.tmp / "text").write_text("")
-    for package, message in {  # pylint: disable=redefined-outer-name
+    for file, message in {
             repo.tmp / "absent": "no such file", repo.tmp / "text": "not a Debian package",
             image(repo.tmp / "empty", kernel=""): "has no kernel image /boot/vmlinuz-RELEASE",
-            image(repo.tmp / "other", architecture="i386"): "is for i386, not for amd64 or arm64"}.items():
-        done = guest(package=package)
-        assert done.returncode == 2 and done.stderr == f"boot-package: error: {package}: {message}\n"
-    done = guest(arguments=["--timeout", "soon"])
-    assert done.returncode == 2 and "--timeout 'soon' is not a number of seconds" in done.stderr
+            image(repo.tmp / "other", architecture="arm64"): "is for arm64, but this machine is amd64"}.items():
+        done = guest(packages=[file])
+        assert done.returncode == 2 and done.stderr == f"boot-package: error: {file}: {message}\n"
+    any_one = image(repo.tmp / "any")
+    for arguments, message in {("--timeout", "soon", any_one): "--timeout 'soon' is not a number of seconds", (any_one, any_one): "a second kernel, beside 7.2.9+steal1.0",
+                               ("--release", "Debian 13", any_one): "--release 'Debian 13' is not a release of Debian"}.items():
+        done = guest(packages=arguments)
+        assert done.returncode == 2 and message in done.stderr
     (builder / "broken").write_text("")
     done = guest(*STOLE)
-    assert done.returncode == 3 and "refused\nboot-package: error: " in done.stderr and "cannot be installed" in done.stderr
+    assert done.returncode == 3 and "refused\nboot-package: error: a root directory of " in done.stderr
+    (builder / "failed").write_text("")
+    done = guest(*STOLE)
+    assert done.returncode == 1 and "7.2.9+steal1.0-cloud-amd64 cannot be installed (see above)" in done.stderr
