@@ -141,6 +141,16 @@ need() {
 	[ -z "$missing" ] || die "not installed:$missing; run scripts/setup"
 }
 
+# find_splats LOG [PATTERN]: print the lines of this kernel log, each with its number, that are splats by the rules in
+# scripts/splats; not those that match this extended regular expression.
+find_splats() {
+	local splat allow
+	splat=$(sed -n 's/^splat //p' "$top/scripts/splats")
+	allow=$(sed -n 's/^allow //p' "$top/scripts/splats")
+	[[ $splat && $allow ]] || die "$top/scripts/splats: no rules found"
+	{ grep -a -n -E -e "$splat" "$1" || [ $? = 1 ]; } | { grep -v -E -e "$allow${2:+$'\n'$2}" || [ $? = 1 ]; }
+}
+
 # apt_archive EXPRESSION: the first archive in this machine's apt sources that has a release with such a name; nothing if
 # there is none.
 apt_archive() {
