@@ -33,10 +33,13 @@ SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--quan
 # SCHED_IDLE one above all, may wait for longer than RCU's 21 s, if hotplug has left few CPUs.
 RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300 rcupdate.rcu_cpu_stall_timeout=300"
 
-# Warnings that 6.12 has without the series, too (Documentation/base-faults/fair-server-inactive.rst, core-sched-forceidle.rst).
-# Any other report has a line of its own beside that of its backtrace.
+# Warnings that 6.12 has without the series, too (fair-server-inactive.rst, core-sched-forceidle.rst and fair-server-dying.rst in
+# Documentation/base-faults). Any other report has a line of its own beside that of its backtrace.
 KNOWN = {"6.12": ["--allow", r"WARNING: .* kernel/sched/(deadline\.c:[0-9]+ (sub_running_bw|task_non_contending|inactive_task_timer)|"
-                             r"core_sched\.c:[0-9]+ __sched_core_account_forceidle)|[cC]all Trace:"]}.get(os.environ.get("STEAL_LINE"), [])
+                             r"core_sched\.c:[0-9]+ __sched_core_account_forceidle|"
+                             r"core\.c:[0-9]+ sched_cpu_dying)|[cC]all Trace:"]}.get(os.environ.get("STEAL_LINE"), [])
+# What the kernel prints of each task on a CPU that goes; the thread that takes the CPU down is one.
+LEFT_BEHIND = r"\tpid: \d+, name: (?!migration/).*"
 
 # A search has the mask in its hands for a microsecond only.
 LONG_SEARCHES = ["STORM_SEARCH_US=200"]
@@ -90,8 +93,10 @@ def storm(run, top, cache, tmp_path_factory):
                    "--add", program(arch), "--add", top / "tests/guest/storm.sh", *KNOWN, *options, "--",
                    "env", *environment, "/opt/storm.sh", seconds, *rounds, check=False)
         (logs / f"{name}.txt").write_text(done.stdout)
-        if check and done.returncode:
-            pytest.fail(f"{name}: status {done.returncode}\n{done.stdout}", pytrace=False)
+        log = logs / f"{name}.log"
+        left = re.findall(LEFT_BEHIND, log.read_text(errors="replace")) if log.exists() else []
+        if check and (done.returncode or left):
+            pytest.fail(f"{name}: status {done.returncode}, left on a CPU that went: {left}\n{done.stdout}", pytrace=False)
         return done.stdout
 
     return start
