@@ -148,7 +148,7 @@ find_splats() {
 	splat=$(sed -n 's/^splat //p' "$top/scripts/splats")
 	allow=$(sed -n 's/^allow //p' "$top/scripts/splats")
 	[[ $splat && $allow ]] || die "$top/scripts/splats: no rules found"
-	{ grep -a -n -E -e "$splat" "$1" || [ $? = 1 ]; } | { grep -v -E -e "$allow${2:+$'\n'$2}" || [ $? = 1 ]; }
+	{ grep -a -n -E -e "$splat" "$1" || [ $? = 1 ]; } | { grep -a -v -E -e "$allow${2:+$'\n'$2}" || [ $? = 1 ]; }
 }
 
 # apt_archive EXPRESSION: the first archive in this machine's apt sources that has a release with such a name; nothing if

@@ -110,8 +110,8 @@ start_fair_servers() {
 }
 # What the checker prints of busy CPUs with an idle_stamp counts without fair servers only: one that searches for tasks
 # when a real-time task is next, and not idle, leaves the stamp, in the base as well. So only the round "plain" is
-# strict, and does without fair servers. Linux 6.12 and 6.18 have no strict round: there, each pick after a fair task searches first,
-# also if a real-time task is next (prev_balance()). In 6.12, besides, a write to the parameters of a fair server
+# strict, and does without fair servers. Linux 6.12 and 6.18 have no strict round: there, a CPU whose last fair task stops searches
+# first, also if a real-time task is next (balance_fair()). In 6.12, besides, a write to the parameters of a fair server
 # that is not active breaks the accounting of its bandwidth (sched_fair_server_write() stops it again).
 fail() {
 	echo "FAIL: $*"

@@ -34,12 +34,12 @@ SIMULATED = ["--topology", "2x2x2", "--numa", "--ips", str(200 * 10**6), "--quan
 RCU = "rcutree.kthread_prio=70 rcupdate.rcu_expedited=1 sysctl.kernel.hung_task_timeout_secs=300 rcupdate.rcu_cpu_stall_timeout=300"
 
 # Warnings that 6.12 has without the series, too (fair-server-inactive.rst, core-sched-forceidle.rst and fair-server-dying.rst in
-# Documentation/base-faults). Any other report has a line of its own beside that of its backtrace.
+# Documentation/base-faults). Other reports have a line of their own in scripts/splats, beside that of the backtrace.
 KNOWN = {"6.12": ["--allow", r"WARNING: .* kernel/sched/(deadline\.c:[0-9]+ (sub_running_bw|task_non_contending|inactive_task_timer)|"
                              r"core_sched\.c:[0-9]+ __sched_core_account_forceidle|"
                              r"core\.c:[0-9]+ sched_cpu_dying)|[cC]all Trace:"]}.get(os.environ.get("STEAL_LINE"), [])
-# What the kernel prints of each task on a CPU that goes; the thread that takes the CPU down is one.
-LEFT_BEHIND = r"\tpid: \d+, name: (?!migration/).*"
+# What the kernel prints of a CPU that goes if something is left there: more than the thread that takes it down and the fair server.
+LEFT_BEHIND = r"\tpid: \d+, name: (?!migration/).*|CPU\d+ enqueued tasks \((?!2 total).*"
 
 # A search has the mask in its hands for a microsecond only.
 LONG_SEARCHES = ["STORM_SEARCH_US=200"]
