@@ -128,7 +128,8 @@ def read_archive(path: Path) -> Unit:
     """Raises ValueError, with a text, for an archive that is not whole."""
     unit, end = Unit(path.stem, path), 0
     try:
-        with tarfile.open(path, "r:") as archive:
+        # Opened once: while it is read, a longer archive may take its name.
+        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
                 end = member.offset_data + (member.size + 511) // 512 * 512 if member.isreg() else member.offset_data
                 if not member.isreg():
@@ -138,7 +139,6 @@ def read_archive(path: Path) -> Unit:
                     raise ValueError("the archive is truncated")
                 parts = tuple(part for part in member.name.split("/") if part not in ("", "."))
                 add_file(unit, parts if parts[0] in ("runs", "machine") else parts[1:], data)
-        with path.open("rb") as file:
             file.seek(end)
             # An archive ends with two blocks of zeros. One that is cut between two files has none.
             if file.read(1024) != bytes(1024):

@@ -479,6 +479,25 @@ def test_archive_cut_anywhere(raw):
     assert (made.path / "runs.csv").read_text().count("\n") == 3
 
 
+def test_archive_gets_longer_while_it_is_read(raw, monkeypatch):
+    """A measured host's archive is replaced by one with more pairs; a reader sees one or the other."""
+    made = raw(machine="1x2x1")
+    for side in made.sides:
+        made.run(1, side, unit="short")
+        made.run(1, side, unit="long")
+        made.run(2, side, unit="long", stdout="x" * 1500)
+    short, long = made.archive("short"), made.archive("long")
+    extract = tarfile.TarFile.extractfile
+
+    def replaced(*arguments):
+        if long.exists():
+            long.rename(short)
+        return extract(*arguments)
+    monkeypatch.setattr(tarfile.TarFile, "extractfile", replaced)
+    assert len(fold.read_unit(short).runs) == 2 and not long.exists()
+    assert len(fold.read_unit(short).runs) == 4
+
+
 def test_archive_with_a_directory_above(raw):
     made = raw(machine="1x2x1")
     made.run(1, "on", unit="p1")
