@@ -109,7 +109,8 @@ class Directory:
         """Makes DIR/raw, and deletes what a call that was killed has left there."""
         self.raw.mkdir(exist_ok=True)
         for rest in self.raw.glob(".*"):
-            shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+            # What was killed may still delete some of it.
+            shutil.rmtree(rest, ignore_errors=True) if rest.is_dir() else rest.unlink(missing_ok=True)
 
     def damaged(self, archive: Path) -> bool:
         """Is it there, but not whole? Then it is deleted."""
@@ -356,9 +357,14 @@ class Child:
         return status
 
     def end(self) -> None:
-        if self.process.poll() is None:
+        # GNU parallel ignores the signal until its first job begins.
+        while self.process.poll() is None:
             self.process.terminate()
-            self.wait()
+            try:
+                self.process.wait(2)
+            except subprocess.TimeoutExpired:
+                continue
+        self.reader.join(2)
 
 
 def measure_here(job: Job) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Simulated machines: each case and pair is a unit of work for bench/ab-unit, on this host or on others, by GNU parallel."""
 
+import hashlib
 import os
 import platform
 import shlex
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Callable
 
 from . import fold, hosts, loads
-from .job import ENOUGH, TOP, Child, Job, Progress, Step, Stop, collector, number, project, say, sha
+from .job import ENOUGH, TOP, Child, Job, Progress, Step, Stop, collector, number, project, say
 from .plan import SEEDS, Case, write_whole
 from .remote import leave
 
@@ -142,30 +143,47 @@ def measure_simulated(job: Job) -> None:
         say(f"{failed} of {len(units)} units failed; to try them again: the same command with --out {directory.path}")
 
 
-def copy_kernel(job: Job, label: str, place: Path) -> str:
-    """A copy of a kernel's image: a build that begins meanwhile, of another call, replaces the image."""
-    image = Path(job.options.images[label])
-    copy = place / "kernels" / label / image.name
-    copy.parent.mkdir(parents=True)
-    shutil.copyfile(image, copy)
-    if sha(copy) != job.plan.kernel_of(label):
-        raise Stop(3, f"{image}: somebody has built it anew; run the same command again, with another --out if the kernel differs")
-    if job.options.names.get(label):
-        copy.with_name(copy.name + ".names").write_bytes(job.options.names[label])
-    return str(copy)
+@dataclass
+class Inputs:
+    """Kernels (by label), added files and the preset by their names where a unit is made, and the files there, for hosts.tar_of."""
+
+    kernels: dict[str, str]
+    added: list[str]
+    preset: str
+    files: dict[str, tuple[bytes, bool]]
+
+
+def inputs_of(job: Job) -> Inputs:
+    """As the plan has them: a build of another call may replace an image meanwhile, and a user may edit a file."""
+    options, plan, files = job.options, job.plan, {}
+    kernels = {label: f"kernels/{label}/{os.path.basename(image)}" for label, image in options.images.items()}
+    added = [f"add/{number}/{os.path.basename(name)}" for number, name in enumerate(options.add)]
+    hashed = [(kernels[label], image, plan.kernel_of(label)) for label, image in options.images.items()]
+    hashed += [(name, file, line.rpartition(" ")[2]) for name, file, line in zip(added, options.add, plan.lines.get("add", []))]
+    hashed += [("preset", options.preset, plan.get("caches").rpartition(" ")[2])] * (options.caches != "none")
+    for name, path, wanted in hashed:
+        files[name] = hosts.file_of(Path(path))
+        if not hashlib.sha256(files[name][0]).hexdigest().startswith(wanted):
+            raise Stop(3, f"{path}: somebody has changed it meanwhile; run the same command again, with another --out if it is to differ")
+    files |= {f"{kernels[label]}.names": (names, False) for label, names in options.names.items() if names}
+    return Inputs(kernels, added, "preset", files)
 
 
 def on_this_host(job: Job, _: list[Unit], todo: list[Unit], progress: Progress, done: Callable[[], set]) -> None:
     raw, options, jobs = job.directory.raw, job.options, []
-    added = [os.path.realpath(file) for file in options.add]
+    inputs = inputs_of(job)
     place = raw / ".collector"
     place.mkdir()
     (place / COLLECTOR).write_bytes(collector_tar(job, place))
-    kernels = {label: copy_kernel(job, label, place) for label in options.images}
+    for name, (data, program) in inputs.files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(data)
+        (place / name).chmod(0o755 if program else 0o644)
+    added = [str(place / name) for name in inputs.added]
     for unit in todo:
         words = ["setpriv", "--pdeathsig", "TERM", TOP / "bench/ab-unit", "--out", raw / f"{unit.name}.tar",
                  "--cpus", ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-                 *unit_words(job, unit, kernels[unit.kernel], options.preset.absolute(), added, place / COLLECTOR)]
+                 *unit_words(job, unit, str(place / inputs.kernels[unit.kernel]), place / inputs.preset, added, place / COLLECTOR)]
         jobs.append("exec " + shlex.join(map(str, words)))
     # In a file that names the units, not on standard input: a job's line may be longer than a pipe.
     (raw / ".jobs").write_text("".join(line + "\n" for line in jobs))
@@ -186,20 +204,16 @@ def on_this_host(job: Job, _: list[Unit], todo: list[Unit], progress: Progress, 
 
 def bundle_of(job: Job, units: list[Unit], here: Path) -> bytes:
     """One archive with all that the units need on another host: programs, kernels, and the arguments of each unit."""
-    options = job.options
-    added = [f"add/{number}/{os.path.basename(name)}" for number, name in enumerate(options.add)]
-    files = {path: hosts.file_of(Path(name)) for path, name in zip(added, options.add)}
-    kernels = {label: f"kernels/{label}/{os.path.basename(image)}" for label, image in options.images.items()}
-    files |= {kernels[label]: hosts.file_of(Path(image)) for label, image in options.images.items()}
-    files |= {f"{kernels[label]}.names": (names, False) for label, names in options.names.items() if names}
+    options, inputs = job.options, inputs_of(job)
+    files = dict(inputs.files)
     if options.caches != "none":
         # hosts need no compiler for guests
         files["sim/guest/section"] = compiled_for_guest(TOP / "sim/guest/section.c", here / "section", *SECTION_FLAGS)
     files |= {f"cache/guest/{os.path.basename(guest)}": hosts.file_of(Path(guest)) for guest in options.guests}
-    files |= {COLLECTOR: (collector_tar(job, here), False), "preset": hosts.file_of(options.preset)}
+    files[COLLECTOR] = collector_tar(job, here), False
     for unit in units:
-        files[f"units/{unit.name}"] = "".join(word + "\n" for word in unit_words(job, unit, kernels[unit.kernel],
-                                                                                  "./preset", added, COLLECTOR)).encode(), False
+        files[f"units/{unit.name}"] = "".join(word + "\n" for word in unit_words(job, unit, inputs.kernels[unit.kernel], f"./{inputs.preset}",
+                                                                                  inputs.added, COLLECTOR)).encode(), False
     said = f"export STEAL_PROJECT={shlex.quote(told(options))} STEAL_SIM={shlex.quote(simulated(options))}\n"
     return hosts.bundle(TOP, files | {"environment": (said.encode(), False)})
 
@@ -289,12 +303,12 @@ def on_hosts(job: Job, units: list[Unit], todo: list[Unit], progress: Progress, 
 def watch_units(child: Child, statuses_of: Callable[[], list[int]], progress: Progress, done: Callable[[], set],
                 said: Callable[[], list[str]] = list, tell: Callable[[list[str]], list[str]] = list) -> None:
     """Until all units are done, or it is known that none can be of use."""
-    ended, was = False, done()
+    ended, was, held, failures = False, done(), [], 0
     while not ended:
         ended = child.process.poll() is not None
         if ended:
             child.wait()
-        now, statuses, messages = done(), statuses_of(), child.take()
+        now, statuses, messages = done(), statuses_of(), held + child.take()
         useless = next((status for status in statuses if status in (2, 3)), 0)
         if useless or len(statuses) >= ENOUGH and all(statuses):
             child.end()
@@ -303,7 +317,11 @@ def watch_units(child: Child, statuses_of: Callable[[], list[int]], progress: Pr
             why = error.partition("error: ")[2]
             # What a usage error leaves is deleted.
             raise Stop(useless or 3, why.partition("; the whole output")[0] if useless == 2 else why)
-        for line in tell(messages):
+        # A unit says why it fails, and then its status is known: only that tells whether the reason is the reason to end.
+        failed = sum(map(bool, statuses))
+        held = [] if ended or failed > failures else [line for line in messages if line.startswith("ab-unit: error: ")]
+        failures = failed
+        for line in tell([line for line in messages if line not in held]):
             progress.message(line)
         if now != was:
             was = now

@@ -105,7 +105,7 @@ class Machine:
 
     @staticmethod
     def finish(process, rc=0):
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=300)
         assert process.returncode == rc, stdout + stderr
         return stdout, stderr
 

@@ -24,7 +24,7 @@ import tree  # noqa: E402
 from ablib import hosts as ab_hosts  # noqa: E402
 from ablib.plan import AbError  # noqa: E402
 from collector import make_checkout  # noqa: E402
-from commands import gone, wait_for  # noqa: E402
+from commands import gone, processes, wait_for  # noqa: E402
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = pytest.mark.skipif(not os.path.exists(SSHD) or not shutil.which("rsync"), reason="no sshd or no rsync; run scripts/setup")
@@ -81,7 +81,7 @@ class Sshd:
         def listens():
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", self.port)) == 0
-        wait_for(listens, 20)
+        wait_for(listens)
 
     def kill(self):
         """All that runs there, at once, as if the power had gone."""
@@ -451,7 +451,10 @@ def test_interrupted_on_hosts(lab, number):
     wait_for(lambda: (home / "proc/pids").exists() and (home / "proc/pids").read_text())
     process.send_signal(number)
     lab.finish(process, -9 if number == signal.SIGKILL else 130)
-    wait_for(lambda: "STEAL" in (home / "sys/kernel/debug/sched/features").read_text().split())
+    # Until the collector there has ended, too.
+    place = next((home / ".cache/sched-steal-ab").iterdir()).name
+    wait_for(lambda: not processes(place))
+    assert "STEAL" in (home / "sys/kernel/debug/sched/features").read_text().split()
     shutil.rmtree(home / ".cache")
     stderr = lab.ab(*load)[1]
     assert "3 of 5 pairs; going on" in stderr and len(lab.rows) == 10

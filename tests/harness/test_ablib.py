@@ -2,6 +2,7 @@
 """bench/ablib: raw files made here are folded, compared and shown."""
 
 import csv
+import hashlib
 import html
 import itertools
 import math
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy
@@ -22,8 +24,9 @@ from conftest import kernel_lines, line_files, named
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
 import ablib  # noqa: E402
-from ablib import features, fold, stats  # noqa: E402
-from ablib.plan import AbError, Case, Gate, Metric, read_plan  # noqa: E402
+from ablib import features, fold, machines, stats  # noqa: E402
+from ablib.job import Stop  # noqa: E402
+from ablib.plan import AbError, Case, Gate, Metric, Plan, read_plan  # noqa: E402
 
 SIDES = "off=NO_STEAL,on=STEAL"
 # A user would see a warning of numpy or pandas.
@@ -1374,3 +1377,76 @@ def test_page_escapes(raw):
     shown(made)
     text = (made.path / "page.html").read_text()
     assert "&lt;b&gt; &amp;&amp; c" in text and "<b>" not in text and "<i>" not in text
+
+
+# machines
+
+class Watched:
+    """A GNU parallel that says, and whose units end, as the polls say: (messages, statuses) of each."""
+
+    def __init__(self, *polls):
+        self.polls, self.shown, self.ended = list(polls), [], False
+        self.process = self
+        self.now = [], []
+
+    def poll(self):
+        if self.polls:
+            self.now = self.polls.pop(0)
+        else:
+            self.ended = True
+        return 0 if self.ended else None
+
+    def wait(self):
+        return 0
+
+    def end(self):
+        self.ended = True
+
+    def take(self):
+        taken, self.now = self.now[0], ([], self.now[1])
+        return list(taken)
+
+    def statuses(self):
+        return self.now[1]
+
+    def message(self, line):
+        self.shown.append(line)
+
+    def show(self, _):
+        pass
+
+    def watch(self):
+        machines.watch_units(self, self.statuses, self, set)
+        return self.shown
+
+
+WHY = "ab-unit: error: command-1.tar: status 2: the kernel has no STEAL; the whole output: raw/command-1.tar.log"
+
+
+def test_reason_is_said_before_the_status_is_known(monkeypatch):
+    monkeypatch.setattr(machines.time, "sleep", lambda _: None)
+    watched = Watched((["a notice"], []), ([WHY], []), ([], [2]))
+    with pytest.raises(Stop, match="^command-1.tar: status 2: the kernel has no STEAL$") as stop:
+        watched.watch()
+    assert stop.value.status == 2 and watched.shown == ["a notice"]
+    # What is no reason to end is shown: when the status is known, or at the end.
+    other = WHY.replace("status 2", "status 1")
+    assert Watched(([other], []), (["a notice"], [1, 0]), ([], [1, 0])).watch() == [other, "a notice"]
+    assert Watched(([other], [])).watch() == [other]
+
+
+@pytest.mark.parametrize("changed", ["image", "mine", "preset"])
+def test_an_input_is_changed_meanwhile(tmp_path, changed):
+    for name in ("image", "mine", "preset"):
+        (tmp_path / name).write_text(name)
+    hashed = {name: hashlib.sha256(name.encode()).hexdigest()[:16] for name in ("image", "mine", "preset")}
+    plan = Plan(tmp_path / "plan", {"add": [f"mine {hashed['mine']}"], "caches": [f"small {hashed['preset']}"],
+                                    "hash_kernel_patched": [hashed["image"]]})
+    options = SimpleNamespace(images={"patched": str(tmp_path / "image")}, add=[str(tmp_path / "mine")], caches="small",
+                              preset=tmp_path / "preset", names={"patched": b"names"})
+    job = SimpleNamespace(options=options, plan=plan)
+    assert {name: data for name, (data, _) in machines.inputs_of(job).files.items()} == {
+        "kernels/patched/image": b"image", "kernels/patched/image.names": b"names", "add/0/mine": b"mine", "preset": b"preset"}
+    (tmp_path / changed).write_text("another")
+    with pytest.raises(Stop, match=f"/{changed}: somebody has changed it meanwhile"):
+        machines.inputs_of(job)
