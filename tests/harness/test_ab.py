@@ -655,6 +655,21 @@ def test_image_is_replaced_meanwhile(sim):
     assert "hash_kernel_patched" in sim.compare("--runs", 4, rc=2)[1]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_while_it_builds(sim, number):
+    """The script that builds can clean up. Nothing is left."""
+    build, began, cleaned = sim.top / "scripts/build", sim.root / "began", sim.root / "cleaned"
+    build.unlink()
+    build.write_text(f"#!/bin/bash\ntrap 'sleep 0.5; kill $!; echo >{cleaned}' EXIT\ntrap 'exit 143' TERM\n"
+                     f"sleep 100 >/dev/null 2>&1 &\necho >{began}\nwait $!\n")
+    build.chmod(0o755)
+    process = sim.start("--machine", "1x4x1", "--out", sim.out, "--", "load", "1000", "900")
+    wait_for(began.exists)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 130 and cleaned.exists() and not sim.out.exists() and "interrupted" in stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "changed", "empty"])
 def test_damaged_archive_is_measured_again(sim, damage):
     stdout, _ = sim.compare("--runs", 4)
