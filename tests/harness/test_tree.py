@@ -594,6 +594,56 @@ def test_two_at_once(repo):
     assert "waiting for another run" in second.stderr and "has 3 of 3 patches already" in second.stderr
 
 
+# A make that "configures" as asked, and builds for as long as there is a file `going`
+MAKE = """\
+#!/bin/sh
+cd "${0%/*}"
+for word; do case $word in KCONFIG_*=*) eval "${word%%=*}=\\${word#*=}" ;; esac; done
+case " $* " in
+*' allnoconfig '*) cp "$KCONFIG_ALLCONFIG" "$KCONFIG_CONFIG" ;;
+*) echo "$*" >>built; while [ -e going ]; do sleep 0.05; done ;;
+esac
+"""
+
+
+def until(condition, what):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"never {what}"
+        time.sleep(0.02)
+
+
+def test_no_change_under_a_build(repo):
+    """scripts/apply waits while scripts/build builds the tree; another build of it does not."""
+    tools = repo.tmp / "tools"
+    tools.mkdir()
+    for name in ["flex", "bison", "bc", "ccache", "x86_64-linux-gnu-gcc", "make"]:
+        (tools / name).write_text(MAKE if name == "make" else "#!/bin/sh\n")
+        (tools / name).chmod(0o755)
+    (tools / "going").touch()
+    (repo.top / "configs").mkdir()
+    for name in ["x86_64", "one", "two"]:
+        (repo.top / f"configs/{name}.config").write_text("CONFIG_A=y\n")
+    tree = repo.own_tree()
+    (tree / "Kbuild").write_text("")
+    repo.git(tree, "add", "-f", "Kbuild")
+    repo.git(tree, "commit", "-q", "-m", "Kbuild")
+
+    def start(*argv):
+        return subprocess.Popen(repo.command(*argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                env={**repo.env, "PATH": f"{tools}:{repo.env['PATH']}"})
+
+    builds = [start("build", "--arch", "x86_64", "--config", name, "--tree", tree) for name in ("one", "two")]
+    until(lambda: (tools / "built").exists() and len((tools / "built").read_text().splitlines()) == 2, "built twice at once")
+    apply = start("apply", "--tree", tree)
+    assert apply.stderr.readline() == f"apply: {tree}: Linux 7.3.4: using the patches for 7.3\n"
+    assert apply.stderr.readline() == f"apply: waiting for another run in {tree}\n"
+    (tools / "going").unlink()
+    for script, text in [(builds[0], "built in"), (builds[1], "built in"), (apply, "now has 3 of 3 patches")]:
+        said = script.communicate(timeout=30)[1]
+        assert script.returncode == 0 and text in said, said
+
+
 def test_upto(repo):
     """From any number of patches to any other; files that stay the same are not written."""
     tip = repo.git(repo.tree, "rev-parse", "HEAD")
