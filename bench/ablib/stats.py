@@ -23,9 +23,12 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 import numpy
-from scipy.stats import chi2, t
+from scipy.optimize import brentq
+from scipy.stats import chi2, nct, norm, t
 
 ALPHA = 0.05
+# The probability with which a number of pairs is to show a difference.
+POWER = 0.9
 # Logarithms that differ by less than this are equal: they may come from decimals of a few digits.
 TIE = 1e-11
 
@@ -159,6 +162,27 @@ def compare(base: Sequence[float], side: Sequence[float], more: bool = False) ->
     """Compares the values of pairs, all above 0; there must be one at least."""
     differences = log_ratios(base, side, more)
     return Comparison(len(differences), float(numpy.median(walsh_averages(differences))), interval(differences), p_value(differences))
+
+
+def power(difference: float, spread: float, pairs: int) -> float:
+    """The probability that so many pairs show this log ratio with p < ALPHA, if log ratios have this standard deviation. By the t test,
+    of which the signed-rank test needs a twentieth more pairs."""
+    limit, df, shift = t.ppf(1 - ALPHA / 2, pairs - 1), pairs - 1, difference / spread * math.sqrt(pairs)
+    with numpy.errstate(divide="ignore"):
+        return float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
+
+
+def pairs_for(difference: float, spread: float, want: float = POWER) -> int:
+    """The number of pairs that show this log ratio with the probability WANT, from 6 on, which is the smallest number that can."""
+    pairs = max(6, math.ceil((norm.ppf(1 - ALPHA / 2) + norm.ppf(want))**2 * (spread / difference)**2) - 1)
+    while power(difference, spread, pairs) < want:
+        pairs += 1
+    return pairs
+
+
+def shown_by(pairs: int, spread: float, want: float = POWER) -> float:
+    """The log ratio that so many pairs show with the probability WANT."""
+    return float(brentq(lambda difference: power(difference, spread, pairs) - want, 0, 50 * spread)) if spread > TIE else 0.0
 
 
 def percent(log_ratio: float) -> float:

@@ -1129,6 +1129,19 @@ def test_repeat_command(raw):
 
 # several hosts
 
+@pytest.mark.parametrize("spread, pairs", [(0.05, 10), (0.02, 6), (0.3, 10)])
+def test_power(spread, pairs):
+    """Against scipy's t test of many samples."""
+    shown = stats.shown_by(pairs, spread)
+    assert stats.power(shown, spread, pairs) == pytest.approx(stats.POWER, abs=1e-6) and stats.power(0, spread, pairs) == pytest.approx(stats.ALPHA)
+    draw = numpy.random.default_rng(1)
+    samples = draw.normal(shown, spread, (4000, pairs))
+    assert (scipy.stats.ttest_1samp(samples, 0, axis=1).pvalue < stats.ALPHA).mean() == pytest.approx(stats.POWER, abs=0.02)
+    needed = stats.pairs_for(shown, spread)
+    assert needed == pairs and stats.power(shown * 0.99, spread, pairs) < stats.POWER
+    assert stats.pairs_for(shown * 50, spread) == 6 and stats.shown_by(pairs, 0) == 0
+
+
 def test_effect():
     """By hand: mean 0.2; squares of the deviations 0.02, by 2, by 3."""
     assert stats.effect([0.1, 0.2, 0.3]) == (pytest.approx(0.2), pytest.approx(0.02 / 2 / 3))

@@ -295,6 +295,23 @@ def test_figures():
     assert figures.better("loads", "threads-2x mutex-1x latency-2x", "all", "") == "**+66.7**, 0.0, **-24.3**"
     assert figures.better("2x40x2", "hackbench-16 hackbench-8") == "-7.8, -29.5"
     assert figures.effect("factorial", "hackbench-8", "STEAL") == "**-2.4**" and figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
+    families = {"groups": [("hackbench-1", "", "1"), ("hackbench-2", "", "2"), ("hackbench-4", "", "4")],
+                "40 workers,": [("latency-2x", "wake_p50", "median"), ("latency-2x", "wake_p99", "99th percentile")]}
+    assert figures.differences("waited", "all", families) == "groups 1, 2, 4: +11.9, +4.0, +3.2; 40 workers, median, 99th percentile: -32.8, +96.8"
+    assert figures.differences("waited", "all", {"pairs": [("switch-2x", "", "40")]}) == "none"
+
+
+def test_power(capsys):
+    """One row for each case, and one for its rate."""
+    assert campaign.run(["--power", "waited,hackbench-none", "--pairs", "7"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1][:4] == ["waited", "switch-0.5x", "rate", "7"] and [row[:3] for row in rows].count(["waited", "latency-2x", "rate"]) == 1
+    assert len(rows) == 18 and all(float(spread) > 0 < float(shown) and int(one) >= int(five) >= 6 for _, _, _, _, spread, shown, one, five in rows[1:])
+    for words, message in [(["--power", "loads"], "--power loads: no published comparison of pairs"), (["--power", "x"], "--power x: "),
+                           (["--power", "waited", "--only", "paced"], "--power takes no other arguments but --pairs")]:
+        with pytest.raises(campaign.Stop, match=message) as refused:
+            campaign.run(words)
+        assert refused.value.status == 2
 
 
 # The page of the campaign, and its picture
@@ -422,7 +439,7 @@ def test_page(pages):
             plan.write_text(plan.read_text().replace(f"project {pages.commit}", f"project {new}"))
 
     page, picture = pages.rendered()
-    assert "; 7 of them are measured" in page and "Nothing" not in page
+    assert "; 7 of them are measured" in page and "Nothing of the campaign" not in page
     # The rows of without, append, bits, before and gone do not count.
     assert "* `all`: **5 gains, 1 loss** in 7 rows; corrected for the rows of each table (q < 0.05), 5 gains, 1 loss\n" in page
     assert "* `nine`: **6 gains, 1 loss** in 7 rows;" in page
@@ -443,8 +460,8 @@ def test_page(pages):
     assert "Against `base`, on 20 CPUs in one LLC, with caches (intel), kernel parameters preempt=full." in sections[headings[4]]
     assert "| load, metric | `no-first` |\n" in sections[headings[3]] and "**-20.0**" in sections[headings[3]]
     assert "The [table](bits/table.txt) has what each feature adds, on 20 CPUs in one LLC, with caches (intel): `STEAL`, `SYNC_WAIT`.\n" in sections[headings[5]]
-    assert page.endswith("\n## Not measured yet\n\n* 20 CPUs in one LLC, with caches (intel)\n  * `later`: What comes later\n"
-                         "  * `before`: What came before (of an older series: [table](before/table.txt))\n")
+    assert ("\n## Not measured yet\n\n* 20 CPUs in one LLC, with caches (intel)\n  * `later`: What comes later\n"
+            "  * `before`: What came before (of an older series: [table](before/table.txt))\n\n## Not planned\n\n* ") in page
     assert "99" not in page.replace("wake_p99", "") and "gone" not in page
 
     assert pages.rendered() == (page, picture) and len(picture) < 60000

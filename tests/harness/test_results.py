@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Documentation/results: small, complete, and the source of the figures in README.md and INDEX.md."""
+"""Documentation/results: small, complete, and the source of the figures in README.md, INDEX.md and the messages of the patches."""
 
 import pathlib
 import re
@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from conftest import kernel_lines
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "bench"))
 
-from ablib.published import OTHERS  # noqa: E402
+from ablib.published import MESSAGES, OTHERS  # noqa: E402
 
 RESULTS = TOP / "Documentation/results"
 COMPARISONS = sorted(path.name for path in RESULTS.iterdir() if path.is_dir() and path.name not in OTHERS)
@@ -80,3 +81,20 @@ def test_figures_of_the_readme_are_in_the_tables_it_links():
             checked += 1
             assert any(abs(float(figure) - number) < 0.0501 for table in tables for number in numbers(table)), (figure, sorted(tables))
     assert checked >= 30
+
+
+def messages():
+    """By patch, such as 0008 or 6.12/0008, the sentences with figures that its message must have."""
+    return dict(re.findall(r"^\[(\S+)\]\n(.*?)\n(?=\n|\Z)", (TOP / MESSAGES).read_text(), re.M | re.S))
+
+
+@pytest.mark.parametrize("patch", messages())
+def test_figures_of_the_messages(patch):
+    """Only the line breaks are the patch's own."""
+    path, = (TOP / "patches").glob(f"{patch}-*.patch")
+    message = path.read_text().split("\n---\n")[0]
+    assert " ".join(messages()[patch].split()) in " ".join(message.split()), f"{path}: its message needs the text of {MESSAGES}"
+
+
+def test_each_line_has_figures():
+    assert {f"{line}/0008" for line in list(kernel_lines())[1:]} | {"0008"} <= set(messages())
