@@ -195,15 +195,6 @@ class Figures:
         """By how many % a side is better in each of the cases and metrics; by default in the main metric."""
         return ", ".join(self.shown(*self.found(name, case, side, metric)) for case in cases.split() for metric in metrics.split() or [""])
 
-    def differences(self, name: str, side: str, families: dict[str, list[tuple[str, str, str]]]) -> str:
-        """What is significantly better or worse, of these figures: by family (case, metric, word)."""
-        said = []
-        for family, wanted in families.items():
-            found = [(word, *self.found(name, case, side, metric)) for case, metric, word in wanted]
-            sure = [(word, f"{better:+.1f}") for word, better, p in found if p is not None and p < stats.ALPHA]
-            said += ["{} {}: {}".format(family, *(", ".join(part) for part in zip(*sure)))] if sure else []
-        return "; ".join(said) or "none"
-
     def percent(self, name: str, case: str, side: str = "all", metric: str = "") -> str:
         """The same in whole numbers, without sign and mark."""
         return f"{abs(self.found(name, case, side, metric)[0]):.0f}"
@@ -317,8 +308,8 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
         figures.mark = "{}*" if ".txt" in name else "**{}**"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "differences", "percent", "median", "effect", "text", "overview",
-                                                                       "columns", "shown")}
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "effect", "text", "overview", "columns",
+                                                                       "shown")}
         try:
             made = environment.get_template(name).render(
                 results=found, page=page, planned=[title for title in titles if not (root / title).is_dir()],

@@ -295,10 +295,6 @@ def test_figures():
     assert figures.better("loads", "threads-2x mutex-1x latency-2x", "all", "") == "**+66.7**, 0.0, **-24.3**"
     assert figures.better("2x40x2", "hackbench-16 hackbench-8") == "-7.8, -29.5"
     assert figures.effect("factorial", "hackbench-8", "STEAL") == "**-2.4**" and figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
-    families = {"groups": [("hackbench-1", "", "1"), ("hackbench-2", "", "2"), ("hackbench-4", "", "4")],
-                "40 workers,": [("latency-2x", "wake_p50", "median"), ("latency-2x", "wake_p99", "99th percentile")]}
-    assert figures.differences("waited", "all", families) == "groups 1, 2, 4: +11.9, +4.0, +3.2; 40 workers, median, 99th percentile: -32.8, +96.8"
-    assert figures.differences("waited", "all", {"pairs": [("switch-2x", "", "40")]}) == "none"
 
 
 def test_power(capsys):
