@@ -216,6 +216,11 @@ class Figures:
         except KeyError as error:
             raise AbError(f"{self.root / name}: no share of {bit} for {' '.join(error.args[0])}") from error
 
+    def changes(self, name: str, side: str, cases: list[tuple[str, str, str]]) -> list[str]:
+        """The significant figures of a side, by how many % it is better; of each case (case, metric, words for the two)."""
+        found = [(words, *self.found(name, case, side, metric)) for case, metric, words in cases]
+        return [f"{words} {better:+.1f}" for words, better, p in found if p is not None and p < stats.ALPHA]
+
     @staticmethod
     def columns(label: str, ends: list[int], values: str) -> str:
         """A line of a table of text; in each column the digits end at the same place."""
@@ -308,8 +313,8 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
         figures.mark = "{}*" if ".txt" in name else "**{}**"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "effect", "text", "overview", "columns",
-                                                                       "shown")}
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "effect", "text", "overview", "columns", "shown",
+                                                                       "changes")}
         try:
             made = environment.get_template(name).render(
                 results=found, page=page, planned=[title for title in titles if not (root / title).is_dir()],
