@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The interface of kernel/sched/sparsemask.h with the layout of a cpumask: one bit for each CPU number, in words that are
- * neighbours. With SPARSEMASK_PADDED, each word of BITS_PER_LONG CPUs has a cache line of its own.
+ * neighbours. With SPARSEMASK_PADDED, each word has a cache line of its own. SPARSEMASK_WORD_CPUS is the number of CPUs in
+ * a word. Padded words of one CPU stand for no mask at all: each CPU has a line that it writes, as its runqueue's count of
+ * tasks, and a search reads them one after the other.
  *
  * bench/masks compares it with sparsemask, both in a program and as a replacement of that file in the kernel. An element
  * is a CPU number. As in a cpumask, nothing remembers that the mask is empty.
@@ -16,6 +18,10 @@
 #include <linux/math.h>
 #include <linux/overflow.h>
 #include <linux/slab.h>
+
+#ifndef SPARSEMASK_WORD_CPUS
+#define SPARSEMASK_WORD_CPUS	BITS_PER_LONG
+#endif
 
 #ifdef SPARSEMASK_PADDED
 struct sparsemask_word {
@@ -37,7 +43,7 @@ static inline struct sparsemask *
 sparsemask_alloc_node(unsigned int nr, gfp_t flags, int node)
 {
 	size_t size = struct_size_t(struct sparsemask, words,
-				    DIV_ROUND_UP(nr_cpu_ids, BITS_PER_LONG));
+				    DIV_ROUND_UP(nr_cpu_ids, SPARSEMASK_WORD_CPUS));
 
 	/* kmalloc() aligns such sizes to a cache line. */
 	return kzalloc_node(round_up(size, SMP_CACHE_BYTES), flags, node);
@@ -64,21 +70,21 @@ sparsemask_find_cpu(unsigned int cpu, const struct sparsemask *mask)
 static __always_inline bool
 sparsemask_test_elem(unsigned int elem, const struct sparsemask *mask)
 {
-	return test_bit(elem % BITS_PER_LONG, &mask->words[elem / BITS_PER_LONG].bits);
+	return test_bit(elem % SPARSEMASK_WORD_CPUS, &mask->words[elem / SPARSEMASK_WORD_CPUS].bits);
 }
 
 static __always_inline void
 sparsemask_set_elem(unsigned int elem, struct sparsemask *mask)
 {
 	if (!sparsemask_test_elem(elem, mask))
-		set_bit(elem % BITS_PER_LONG, &mask->words[elem / BITS_PER_LONG].bits);
+		set_bit(elem % SPARSEMASK_WORD_CPUS, &mask->words[elem / SPARSEMASK_WORD_CPUS].bits);
 }
 
 static __always_inline void
 sparsemask_clear_elem(unsigned int elem, struct sparsemask *mask)
 {
 	if (sparsemask_test_elem(elem, mask))
-		clear_bit(elem % BITS_PER_LONG, &mask->words[elem / BITS_PER_LONG].bits);
+		clear_bit(elem % SPARSEMASK_WORD_CPUS, &mask->words[elem / SPARSEMASK_WORD_CPUS].bits);
 }
 
 /* The first element set of [@elem, @end), else nr_elems. */
@@ -86,15 +92,15 @@ static __always_inline unsigned int
 __sparsemask_find(const struct sparsemask *mask, unsigned int elem, unsigned int end)
 {
 	while (elem < end) {
-		unsigned long bits = READ_ONCE(mask->words[elem / BITS_PER_LONG].bits);
+		unsigned long bits = READ_ONCE(mask->words[elem / SPARSEMASK_WORD_CPUS].bits);
 
-		bits >>= elem % BITS_PER_LONG;
+		bits >>= elem % SPARSEMASK_WORD_CPUS;
 		if (bits) {
 			elem += __ffs(bits);
 			return elem < end ? elem : mask->nr_elems;
 		}
 
-		elem = round_down(elem, BITS_PER_LONG) + BITS_PER_LONG;
+		elem = round_down(elem, SPARSEMASK_WORD_CPUS) + SPARSEMASK_WORD_CPUS;
 	}
 
 	return mask->nr_elems;

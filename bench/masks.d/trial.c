@@ -13,8 +13,8 @@
  *		  is set throughout
  *	empty	  each CPU checks a mask that is empty
  *	not-empty every fourth CPU sets or clears its bit once in 1 us, the others check whether the mask is empty
- *	busy	  each CPU computes for 10 us and then sets or clears its bit, or searches: it checks whether the mask is empty, walks
- *		  from its own core and stops at the fourth set bit. As many searches as changes
+ *	busy	  each CPU computes for 10 us and then sets or clears its bit, or searches: it checks whether the mask is empty (not
+ *		  without a mask), walks from its own core and stops at the fourth set bit. As many searches as changes
  *	rare	  the same, but it computes for 200 us
  *	idle	  as busy, with a change in 16 events, which the next event takes back
  *
@@ -34,6 +34,10 @@
 #include <time.h>
 
 #include "sparsemask.h"
+
+#ifndef SPARSEMASK_WORD_CPUS
+#define SPARSEMASK_WORD_CPUS	SPARSEMASK_DENSITY
+#endif
 
 #define MAX_CPUS	1024
 #define STEAL_MAX	4
@@ -170,7 +174,8 @@ static void search(struct worker *w)
 	unsigned int elem, nr = 0;
 	uint64_t t = now();
 
-	if (!sparsemask_empty(mask)) {
+	/* With a line for each CPU, a check would read all of them: the walk is the check. */
+	if (SPARSEMASK_WORD_CPUS == 1 || !sparsemask_empty(mask)) {
 		sparsemask_for_each_wrap(elem, mask, w->elem & ~1u) {
 			if (elem == w->elem)
 				continue;

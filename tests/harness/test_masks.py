@@ -42,8 +42,10 @@ def test_the_header_is_the_tree_s(built):
     ("sparsemask", "clear_bit(elem % SPARSEMASK_DENSITY", "clear_bit(0"),
     ("sparsemask", "__sparsemask_find(mask, 0, start)", "mask->nr_elems"),
     ("sparsemask", "cpu[elem % SPARSEMASK_DENSITY] = cpu", "cpu[elem % SPARSEMASK_DENSITY] = elem ^ 1"),
-    ("cpumask", "bits >>= elem % BITS_PER_LONG;", ""),
-    ("cpumask", "round_down(elem, BITS_PER_LONG) + BITS_PER_LONG", "round_down(elem, BITS_PER_LONG) + 2 * BITS_PER_LONG"),
+    ("cpumask", "bits >>= elem % SPARSEMASK_WORD_CPUS;", ""),
+    ("cpumask", "round_down(elem, SPARSEMASK_WORD_CPUS) + SPARSEMASK_WORD_CPUS",
+     "round_down(elem, SPARSEMASK_WORD_CPUS) + 2 * SPARSEMASK_WORD_CPUS"),
+    ("none", "&mask->words[elem / SPARSEMASK_WORD_CPUS].bits", "&mask->words[elem / 2].bits"),
     ("padded", "elem = 0;\n\t}", "return mask->nr_elems;\n\t}"),
 ])
 def test_a_planted_fault_is_found(built, tmp_path, mask, old, new):
@@ -110,8 +112,8 @@ def raw(ns, sections=True):
 def measured(directory, **options):
     (directory / "raw").mkdir()
     (directory / "plan").write_text("machine that one\n")
-    for run, ns in enumerate(({"sparsemask": 10, "cpumask": 20, "padded": 5}, {"sparsemask": 30, "cpumask": 20, "padded": 15},
-                              {"sparsemask": 20, "cpumask": 60, "padded": 10}), start=1):
+    for run, ns in enumerate(({"sparsemask": 10, "cpumask": 20, "padded": 5, "none": 80}, {"sparsemask": 30, "cpumask": 20, "padded": 15, "none": 70},
+                              {"sparsemask": 20, "cpumask": 60, "padded": 10, "none": 90}), start=1):
         (directory / f"raw/4-{run}.txt").write_text(raw(ns, **options))
     with open(directory / "runs.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, MASKS.COLUMNS)
@@ -125,11 +127,11 @@ def test_table(tmp_path):
     assert stdout == (tmp_path / "table.txt").read_text()
     block = stdout.split("\n\n")
     walk = next(part for part in block if part.startswith("walk:")).splitlines()
-    assert walk[2].split() == "4 walk 20.0 (10.0..30.0) 1.00 20.0 (20.0..60.0) 1.00 10.0 (5.0..15.0) 1.00 1.00 0.50".split()
-    assert walk[3].split() == "4 change 40.0 (20.0..60.0) 40.0 (40.0..120.0) 20.0 (10.0..30.0) 1.00 0.50".split()
+    assert walk[2].split() == "4 walk 20.0 (10.0..30.0) 1.00 20.0 (20.0..60.0) 1.00 10.0 (5.0..15.0) 1.00 80.0 (70.0..90.0) 1.00 1.00 0.50 4.00".split()
+    assert walk[3].split() == "4 change 40.0 (20.0..60.0) 40.0 (40.0..120.0) 20.0 (10.0..30.0) 160.0 (140.0..180.0) 1.00 0.50 4.00".split()
     # the kernel's lines are most of them
     rare = next(part for part in block if part.startswith("rare:")).splitlines()
-    assert "1.00" not in rare[2].split()[:-2]
+    assert "1.00" not in rare[2].split()[:-3]
 
 
 def test_table_of_a_host(tmp_path):
@@ -152,6 +154,15 @@ def test_a_raw_file_that_is_not_complete(tmp_path, change):
     path.write_text("".join(lines))
     with pytest.raises(MASKS.Stop, match="raw/4-2.txt: not complete; delete it"):
         MASKS.fold(tmp_path)
+
+
+def test_a_mask_that_was_not_measured(tmp_path):
+    """As in results of an earlier form."""
+    measured(tmp_path)
+    lines = (tmp_path / "runs.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "runs.csv").write_text("".join(line for line in lines if not line.startswith("none,")))
+    stdout, stderr = call(TOP / "bench/masks", "--render", tmp_path, rc=1)
+    assert (stdout, stderr) == ("", f"masks: error: {tmp_path}/runs.csv: nothing of the mask none; measure again\n")
 
 
 @pytest.mark.parametrize("text", [None, "mask,point\nsparsemask,toggle\n"])

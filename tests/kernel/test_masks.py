@@ -10,8 +10,8 @@ def test_simulated_machine(run, top, sim_kernel, tmp_path):
     run(top / "bench/masks", "--cpus", "1,20", "--runs", 1, "--image", sim_kernel, "--out", tmp_path / "out")
     with (tmp_path / "out/runs.csv").open() as file:
         rows = {(row["mask"], row["point"], row["cpus"]): row for row in csv.DictReader(file)}
-    assert len(rows) == 3 * 7 * 2
-    for mask in ("sparsemask", "cpumask", "padded"):
+    assert len(rows) == 4 * 7 * 2
+    for mask in ("sparsemask", "cpumask", "padded", "none"):
         alone, many = rows[mask, "toggle", "1"], rows[mask, "toggle", "20"]
         # a CPU alone has its line; among many, it gets it from another for each operation, or the other thread of its core does
         assert int(alone["from_core"]) == 0 and 0.5 < int(many["from_core"]) / int(many["ops"]) < 1.1
@@ -23,7 +23,7 @@ def test_simulated_machine(run, top, sim_kernel, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mask", ["cpumask", "padded"])
+@pytest.mark.parametrize("mask", ["cpumask", "padded", "none"])
 def test_kernel(run, top, mask):
     image = run(top / "bench/masks", "--kernel", mask).stdout.splitlines()[-1]
     said = run(top / "sim/machine", "--machine", "1x10x2", "--kernel", image, "--", "sh", "-c",
