@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.mutants, pytest.mark.line]
 
 
 # What is printed: by the checker in a storm, or by the kernel.
-SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits [1-9]",
+SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits [1-9]", "missing": r"^missing [1-9]",
          "use-after-free": r"BUG: KASAN: slab-use-after-free in ", "lock": r"WARNING: possible recursive locking detected",
          "clock": r"WARNING: .* at update_rq_clock", "null": r"KASAN: null-ptr-deref in range",
          "balancing": r"^FAIL: no newly-idle balancing with STEAL$", "twice": r"^FAIL: the LLC is searched a second time$",
