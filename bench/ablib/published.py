@@ -206,16 +206,6 @@ class Figures:
         values = row.base if side == labels[0] else row.values
         return f"{float(numpy.median(values)) / table.shown_unit(row.metric, row.base)[1]:.{digits}f}"
 
-    def effect(self, name: str, cases: str, bit: str, metrics: str = "") -> str:
-        """The main effect of a feature in a factorial comparison, in each of the cases and metrics."""
-        shares, main = self.summary(name).shares, self.summary(name).main_shares
-        known = {(str(row.case), key): self.shown(share.percent["main"], row.found.p) for share in shares for row in [share.main]
-                 if row.side == bit and row.found for key in (row.metric.name, *[""] * (row in main))}
-        try:
-            return ", ".join(known[case, metric] for case in cases.split() for metric in metrics.split() or [""])
-        except KeyError as error:
-            raise AbError(f"{self.root / name}: no share of {bit} for {' '.join(error.args[0])}") from error
-
     def changes(self, name: str, side: str, cases: list[tuple[str, str, str]]) -> list[str]:
         """The significant figures of a side, by how many % it is better; of each case (case, metric, words for the two)."""
         found = [(words, *self.found(name, case, side, metric)) for case, metric, words in cases]
@@ -313,8 +303,8 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
         figures.mark = "{}*" if ".txt" in name else "**{}**"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "effect", "text", "overview", "columns", "shown",
-                                                                       "changes")}
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "changes", "text", "overview", "columns",
+                                                                       "shown")}
         try:
             made = environment.get_template(name).render(
                 results=found, page=page, planned=[title for title in titles if not (root / title).is_dir()],

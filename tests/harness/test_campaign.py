@@ -294,7 +294,9 @@ def test_figures():
     assert figures.median("waited", "latency-2x", "off", "wake_p50") == "7.1" and figures.median("waited", "hackbench-1", "all", "time", 2) == "12.83"
     assert figures.better("loads", "threads-2x mutex-1x latency-2x", "all", "") == "**+66.7**, 0.0, **-24.3**"
     assert figures.better("2x40x2", "hackbench-16 hackbench-8") == "-7.8, -29.5"
-    assert figures.effect("factorial", "hackbench-8", "STEAL") == "**-2.4**" and figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
+    cases = [("switch-2x", "", "pairs"), ("hackbench-8", "", "eight groups"), ("latency-2x", "rate", "requests")]
+    assert figures.changes("waited", "nine", cases) == ["pairs -22.8", "requests +13.6"]
+    assert figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
 
 
 def test_power(capsys):
