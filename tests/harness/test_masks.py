@@ -91,6 +91,7 @@ def test_points(built, mask):
     (["--render", "x", "--host"], "--host and --render exclude each other"),
     (["--render", "x", "--runs", "2"], "--runs says nothing with --render"),
     (["--kernel", "nope"], "invalid choice: 'nope'"),
+    (["--kernel", "none"], "invalid choice: 'none'"),
     (["--frob"], "unrecognized arguments: --frob"),
 ])
 def test_usage_errors(tmp_path, args, message):

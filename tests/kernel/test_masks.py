@@ -23,7 +23,7 @@ def test_simulated_machine(run, top, sim_kernel, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mask", ["cpumask", "padded", "none"])
+@pytest.mark.parametrize("mask", ["cpumask", "padded"])
 def test_kernel(run, top, mask):
     image = run(top / "bench/masks", "--kernel", mask).stdout.splitlines()[-1]
     said = run(top / "sim/machine", "--machine", "1x10x2", "--kernel", image, "--", "sh", "-c",
