@@ -83,6 +83,20 @@ def test_figures_of_the_readme_are_in_the_tables_it_links():
     assert checked >= 30
 
 
+def test_figures_of_the_documents_are_in_the_tables_they_link():
+    """Those of tables, with a link in the table or in the paragraph above it."""
+    checked = 0
+    for document in (TOP / "Documentation").glob("*.rst"):
+        blocks = re.split(r"\n\s*\n", document.read_text())
+        for before, block in zip(blocks, blocks[1:]):
+            tables = set(re.findall(r"<(results/\S+/table\.txt)>", before + block)) if re.search(r"^ *=+(  =+)+$", block, re.M) else set()
+            for figure in re.findall(r"(?<![\w.])[+-]\d+\.\d\b", block) if tables else []:
+                checked += 1
+                assert any(abs(float(figure) - number) < 0.0501 for table in tables for number in numbers(f"Documentation/{table}")), \
+                    (document.name, figure, sorted(tables))
+    assert checked > 100
+
+
 def messages():
     """By patch, such as 0008 or 6.12/0008, the sentences with figures that its message must have."""
     return dict(re.findall(r"^\[(\S+)\]\n(.*?)\n(?=\n|\Z)", (TOP / MESSAGES).read_text(), re.M | re.S))
