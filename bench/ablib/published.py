@@ -32,7 +32,7 @@ MESSAGES = "Documentation/results/messages.txt"
 TARGETS = {"INDEX.md.j2": ["Documentation/results/INDEX.md"], "page.md.j2": ["Documentation/results/README.md"],
            "campaign.svg.j2": ["Documentation/results/campaign.svg"], "readme-table.md.j2": ["README.md"], "readme-costs.md.j2": ["README.md"],
            "cover-letter.txt.j2": ["Documentation/cover-letter.txt", "patches/cover-letter.txt"],
-           "messages.txt.j2": [MESSAGES]}
+           "features.rst.j2": ["Documentation/why-wakees-wait.rst"], "messages.txt.j2": [MESSAGES]}
 WHOLE = ("INDEX.md.j2", "page.md.j2", "campaign.svg.j2", "messages.txt.j2")
 # A string, a character or a comment of C.
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?(?:\*/|\Z)|//[^\n]*', re.S)
@@ -300,7 +300,7 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
                               {one.name for one in found if not one.present})
     texts: dict[Path, str] = {}
     for name, targets in TARGETS.items():
-        figures.mark = "{}*" if ".txt" in name else "**{}**"
+        figures.mark = "**{}**" if ".md" in name else "{}*"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
         environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "changes", "text", "overview", "columns",

@@ -84,7 +84,7 @@ def test_figures_of_the_readme_are_in_the_tables_it_links():
 
 
 def test_figures_of_the_documents_are_in_the_tables_they_link():
-    """Those of tables, with a link in the table or in the paragraph above it."""
+    """Those of typed tables, with a link in the table or in the paragraph above it."""
     checked = 0
     for document in (TOP / "Documentation").glob("*.rst"):
         blocks = re.split(r"\n\s*\n", document.read_text())
@@ -94,7 +94,7 @@ def test_figures_of_the_documents_are_in_the_tables_they_link():
                 checked += 1
                 assert any(abs(float(figure) - number) < 0.0501 for table in tables for number in numbers(f"Documentation/{table}")), \
                     (document.name, figure, sorted(tables))
-    assert checked > 100
+    assert checked > 30
 
 
 def messages():
