@@ -6,10 +6,15 @@ import subprocess
 from typing import NamedTuple
 
 
+# sched_feat() reads the features without a mark, wherever it is used, and these functions write them: in the base, too.
+FEATURES = {"sched_feat_set", "sched_feat_write"}
+
+
 class Race(NamedTuple):
-    """A report: the two functions' names as it has them, and where the accesses are, as function+offset."""
+    """A report: the two functions' names as it has them, where the accesses are, as function+offset, and which are marked."""
     pair: str
     places: tuple[str, ...]
+    marked: tuple[bool, ...]
 
 
 def reports(log):
@@ -18,9 +23,10 @@ def reports(log):
     for text in re.split(r"(?=BUG: KCSAN: data-race in )", log)[1:]:
         functions = re.match(r"BUG: KCSAN: data-race in (\S+)(?: / (\S+))?", text).groups()
         # Below each of the accesses is its stack; the first line is where it was.
-        places = re.findall(r"(?:read|write|assert no [a-z]+)(?: \([a-z, -]+\))? to \S+ of .*\n\[ *[\d.]+\]\s+(\S+\+0x[0-9a-f]+)/", text)
-        assert places, text[:2000]
-        found.append(Race(" / ".join(sorted(filter(None, functions))), tuple(places)))
+        accesses = re.findall(r"(?:read|write|assert no [a-z]+)( \([a-z, -]+\))? to \S+ of .*\n\[ *[\d.]+\]\s+(\S+\+0x[0-9a-f]+)/", text)
+        assert accesses, text[:2000]
+        found.append(Race(" / ".join(sorted(filter(None, functions))), tuple(place for _, place in accesses),
+                          tuple("marked" in how for how, _ in accesses)))
     return found
 
 
@@ -59,7 +65,12 @@ def source_lines(vmlinux, places):
 
 
 def in_added_code(races, vmlinux, diff):
-    """Those of the races of which an access is in a line that the diff adds, or inlined into one."""
+    """Those of the races that are the diff's: an access in a line that it adds, or inlined into one, is not marked.
+
+    A marked access, such as READ_ONCE(), is meant to race. KCSAN reports it if the other access is not marked. That is for those to
+    mend who wrote the other one: it is the diff's race only if the other one is in its lines. Nor is it the diff's race if it uses a
+    feature while a function in FEATURES writes it.
+    """
     lines = added_lines(diff)
     where = source_lines(vmlinux, {place for race in races for place in race.places})
     assert any(where.values()), f"{vmlinux} has no line numbers"
@@ -68,4 +79,5 @@ def in_added_code(races, vmlinux, diff):
         return any(number in numbers for file, number in where[place]
                    for name, numbers in lines.items() if file.endswith("/" + name) or file == name)
 
-    return [race for race in races if any(map(added, race.places))]
+    return [race for race in races if not FEATURES & set(race.pair.split(" / "))
+            and any(added(place) and not marked for place, marked in zip(race.places, race.marked))]

@@ -74,16 +74,30 @@ def test_reports():
     found = races.reports(LOG % (1, 2, 3))
     assert [race.pair for race in found] == ["other / outer", "other"]
     assert [race.places for race in found] == [("outer+0x1", "other+0x2"), ("other+0x3",)]
+    assert [race.marked for race in found] == [(False, False), (True,)]
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
 @pytest.mark.parametrize("added,expected", [([4], ["other / outer"]),          # the access, inlined
                                             ([8], ["other / outer"]),          # the call that was inlined
-                                            ([12], ["other / outer", "other"]),
+                                            ([12], ["other / outer"]),             # the second report's access is marked
                                             ([15, 16], [])])
 def test_in_added_code(program, added, expected):
     log = LOG % (offset(program, "outer"), offset(program, "other"), offset(program, "other"))
     found = races.in_added_code(races.reports(log), program, diff_adding(*added))
+    assert [race.pair for race in found] == expected
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
+@pytest.mark.parametrize("change,added,expected", [
+    (("write to", "write (marked) to"), [4], []),                           # a marked access in a line of the diff, a plain one elsewhere
+    (("read to", "read (marked) to"), [4], ["other / outer"]),              # the other way round
+    (("write to", "write (marked) to"), [4, 12], ["other / outer"]),        # both in lines of the diff, one is not marked
+    (("outer / other", "other / sched_feat_set"), [4, 12], []),             # a feature is written
+])
+def test_marked_access(program, change, added, expected):
+    log = LOG % (offset(program, "outer"), offset(program, "other"), offset(program, "other"))
+    found = races.in_added_code(races.reports(log.replace(*change)), program, diff_adding(*added))
     assert [race.pair for race in found] == expected
 
 
