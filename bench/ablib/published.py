@@ -2,7 +2,7 @@
 """Published results: Documentation/results, and the texts that have figures of them.
 
 A result is a directory there. Its title is in bench/campaign.conf, or in Documentation/results/older.conf, which has the comparisons
-that are in bench/campaign.conf no more. Its plan has the commit (`project`), the date and the command; for results of version 1.0,
+that are not, or no more, in bench/campaign.conf. Its plan has the commit (`project`), the date and the command; for results of version 1.0,
 older.conf has them. The templates in bench/campaign.d get their figures from Figures, which reads runs.csv; of version 1.0, whose
 runs.csv has another format, table.txt.
 """
@@ -31,6 +31,7 @@ MESSAGES = "Documentation/results/messages.txt"
 # By template the files with its text. It stands between two lines, the first and the last of the text; a file of WHOLE is all of it.
 TARGETS = {"INDEX.md.j2": ["Documentation/results/INDEX.md"], "page.md.j2": ["Documentation/results/README.md"],
            "campaign.svg.j2": ["Documentation/results/campaign.svg"], "readme-table.md.j2": ["README.md"], "readme-costs.md.j2": ["README.md"],
+           "readme-alternatives.md.j2": ["README.md"],
            "cover-letter.txt.j2": ["Documentation/cover-letter.txt", "patches/cover-letter.txt"],
            "features.rst.j2": ["Documentation/why-wakees-wait.rst"], "messages.txt.j2": [MESSAGES]}
 WHOLE = ("INDEX.md.j2", "page.md.j2", "campaign.svg.j2", "messages.txt.j2")
