@@ -6,15 +6,17 @@ import subprocess
 from typing import NamedTuple
 
 
-# sched_feat() reads the features without a mark, wherever it is used, and these functions write them: in the base, too.
-FEATURES = {"sched_feat_set", "sched_feat_write"}
+# The variable with the features: sched_feat() reads it without a mark, wherever it is used, and debugfs writes it; in the base, too.
+FEATURES = "sysctl_sched_features"
 
 
 class Race(NamedTuple):
-    """A report: the two functions' names as it has them, where the accesses are, as function+offset, and which are marked."""
+    """A report: the two functions' names as it has them; where the accesses are, as function+offset; how they are, such as
+    "read (marked)"; and the address of the data."""
     pair: str
     places: tuple[str, ...]
-    marked: tuple[bool, ...]
+    how: tuple[str, ...]
+    address: int
 
 
 def reports(log):
@@ -23,10 +25,10 @@ def reports(log):
     for text in re.split(r"(?=BUG: KCSAN: data-race in )", log)[1:]:
         functions = re.match(r"BUG: KCSAN: data-race in (\S+)(?: / (\S+))?", text).groups()
         # Below each of the accesses is its stack; the first line is where it was.
-        accesses = re.findall(r"(?:read|write|assert no [a-z]+)( \([a-z, -]+\))? to \S+ of .*\n\[ *[\d.]+\]\s+(\S+\+0x[0-9a-f]+)/", text)
+        accesses = re.findall(r"((?:read|write|assert no [a-z]+)(?: \([a-z, -]+\))?) to (\S+) of .*\n\[ *[\d.]+\]\s+(\S+\+0x[0-9a-f]+)/", text)
         assert accesses, text[:2000]
-        found.append(Race(" / ".join(sorted(filter(None, functions))), tuple(place for _, place in accesses),
-                          tuple("marked" in how for how, _ in accesses)))
+        how, addresses, places = zip(*accesses)
+        found.append(Race(" / ".join(sorted(filter(None, functions))), places, how, int(addresses[0], 16)))
     return found
 
 
@@ -46,17 +48,23 @@ def added_lines(diff):
     return lines
 
 
-def source_lines(vmlinux, places):
-    """{place: [(file, line)...]}: the source line of each place, and of the calls that were inlined around it."""
+def symbols_of(vmlinux):
+    """{name: [(address, kind)...]}"""
     symbols = {}
     for line in subprocess.run(["nm", vmlinux], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines():
         *address, kind, name = line.split()
-        if address and kind in "tT":
-            symbols.setdefault(name, []).append(int(address[0], 16))
+        if address:
+            symbols.setdefault(name, []).append((int(address[0], 16), kind))
+    return symbols
+
+
+def source_lines(vmlinux, places):
+    """{place: [(file, line)...]}: the source line of each place, and of the calls that were inlined around it."""
+    symbols = {name: [address for address, kind in some if kind in "tT"] for name, some in symbols_of(vmlinux).items()}
     where = {}
     for place in places:
         name, offset = place.split("+")
-        assert name in symbols, f"{place}: not in {vmlinux}"
+        assert symbols.get(name), f"{place}: not in {vmlinux}"
         # KCSAN is called before the access, and returns behind the call. Static functions of the same name: all of them.
         addresses = [hex(start + int(offset, 16) - 1) for start in symbols[name]]
         said = subprocess.run(["addr2line", "-i", "-e", vmlinux, *addresses], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -65,19 +73,19 @@ def source_lines(vmlinux, places):
 
 
 def in_added_code(races, vmlinux, diff):
-    """Those of the races that are the diff's: an access in a line that it adds, or inlined into one, is not marked.
+    """Those of the races that are the diff's: of which an access is in a line that it adds, or inlined into one.
 
-    A marked access, such as READ_ONCE(), is meant to race. KCSAN reports it if the other access is not marked. That is for those to
-    mend who wrote the other one: it is the diff's race only if the other one is in its lines. Nor is it the diff's race if it uses a
-    feature while a function in FEATURES writes it.
+    Not if its only such access is a marked read, as READ_ONCE(): that is meant to race, and KCSAN reports it if code that was there before
+    writes without a mark. Nor if the data are the features.
     """
     lines = added_lines(diff)
     where = source_lines(vmlinux, {place for race in races for place in race.places})
+    features = {address for address, _ in symbols_of(vmlinux).get(FEATURES, [])}
     assert any(where.values()), f"{vmlinux} has no line numbers"
 
     def added(place):
         return any(number in numbers for file, number in where[place]
                    for name, numbers in lines.items() if file.endswith("/" + name) or file == name)
 
-    return [race for race in races if not FEATURES & set(race.pair.split(" / "))
-            and any(added(place) and not marked for place, marked in zip(race.places, race.marked))]
+    return [race for race in races if race.address not in features
+            and any(added(place) and how != "read (marked)" for place, how in zip(race.places, race.how))]

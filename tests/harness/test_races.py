@@ -27,7 +27,7 @@ LOG = """\
 """
 
 SOURCE = """\
-volatile int field, base_field;
+volatile int field, base_field, sysctl_sched_features;
 static inline __attribute__((always_inline)) void inner(void)
 {
 	field++;
@@ -74,7 +74,8 @@ def test_reports():
     found = races.reports(LOG % (1, 2, 3))
     assert [race.pair for race in found] == ["other / outer", "other"]
     assert [race.places for race in found] == [("outer+0x1", "other+0x2"), ("other+0x3",)]
-    assert [race.marked for race in found] == [(False, False), (True,)]
+    assert [race.how for race in found] == [("write", "read"), ("read (marked)",)]
+    assert [race.address for race in found] == [0xffff88813e59e428] * 2
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
@@ -90,15 +91,27 @@ def test_in_added_code(program, added, expected):
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
 @pytest.mark.parametrize("change,added,expected", [
-    (("write to", "write (marked) to"), [4], []),                           # a marked access in a line of the diff, a plain one elsewhere
+    (("read to", "read (marked) to"), [12], ["other"]),                     # a marked read in a line of the diff, a plain write elsewhere
     (("read to", "read (marked) to"), [4], ["other / outer"]),              # the other way round
-    (("write to", "write (marked) to"), [4, 12], ["other / outer"]),        # both in lines of the diff, one is not marked
-    (("outer / other", "other / sched_feat_set"), [4, 12], []),             # a feature is written
+    (("read to", "read (marked) to"), [4, 12], ["other / outer", "other"]),  # both in lines of the diff
+    (("write to", "write (marked) to"), [4], ["other / outer"]),            # a marked write is not left out
+    (("write to", "read-write (marked) to"), [4], ["other / outer"]),       # nor is one that reads and writes
 ])
 def test_marked_access(program, change, added, expected):
-    log = LOG % (offset(program, "outer"), offset(program, "other"), offset(program, "other"))
-    found = races.in_added_code(races.reports(log.replace(*change)), program, diff_adding(*added))
+    log = (LOG % (offset(program, "outer"), offset(program, "other"), offset(program, "other"))).replace(*change)
+    log = log.replace("read (marked) to 0xffff88813e59e428 of 8 bytes by interrupt", "write to 0xffff88813e59e428 of 8 bytes by interrupt")
+    found = races.in_added_code(races.reports(log), program, diff_adding(*added))
     assert [race.pair for race in found] == expected
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump")
+def test_features(program):
+    """A race on the features is left out, others of the same functions are not."""
+    log = LOG % (offset(program, "outer"), offset(program, "other"), offset(program, "other"))
+    address = next(address for address, _ in races.symbols_of(program)[races.FEATURES])
+    some = log.replace("0xffff88813e59e428", hex(address), 2)
+    assert [race.pair for race in races.in_added_code(races.reports(some), program, diff_adding(4, 12))] == []
+    assert [race.pair for race in races.in_added_code(races.reports(log), program, diff_adding(4, 12))] == ["other / outer"]
 
 
 def test_no_line_numbers(program):
