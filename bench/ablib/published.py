@@ -304,7 +304,7 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
         figures.mark = "**{}**" if ".md" in name else "{}*"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "changes", "text", "overview", "columns",
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "row", "changes", "text", "overview", "columns",
                                                                        "shown")}
         try:
             made = environment.get_template(name).render(

@@ -47,6 +47,9 @@ requests wake --busy 50 --workers $((4 * cpus)) --requests $((400 * cpus)) --see
 if [ -n "$scheduler" ]; then
 	# The kernel takes the tasks back if one waits for too long.
 	enabled || fail 'scx_simple was stopped'
+	# It says each second how many tasks it gave to an idle CPU at once, and how many to its queue.
+	lines=$(grep -c '^local=' "$said")
+	until [ "$(grep -c '^local=' "$said")" -gt "$lines" ]; do sleep 0.1; done
 	kill $scheduler
 	wait $scheduler
 	grep '^local=' "$said" | tail -n 1

@@ -462,7 +462,7 @@ def test_page(pages):
             "  * `before`: What came before (of an older series: [table](before/table.txt))\n\n## Not planned\n\n* ") in page
     assert "66.6" not in page and "gone" not in page
     # beside published figures: what is measured with the present series
-    assert "| 1x10x2, 1 | +36.1 | **+4.0** | - | **+10.0** | - |\n" in page and "| 1x22x2, 1 | -0.3 | - | - | - | - |\n" in page
+    assert "| 1x10x2, 1 | +36.1 | **+4.0** | - | **+10.0** | - |\n" in page and "| 1x22x2, 1, 2, 4 | -0.3, +33.2, +18.3 | - | - | - | - |\n" in page
 
     assert pages.rendered() == (page, picture) and len(picture) < 60000
     drawn = ElementTree.fromstring(picture)

@@ -12,8 +12,8 @@ PROGRAMS = {
     "hackbench": 'echo "hackbench $*" >>"$HERE/calls"; echo "now at ${2}00000000000 nsecs" >"$HERE/timer_list"; eval "$AFTER"',
     "requests": 'echo "requests $*" >>"$HERE/calls"; echo "metric wake_p50 us lower 7.5"',
     # Has the tasks after a while, and ends when it is told to.
-    "scx_simple": 'eval "$REFUSED"; echo "local=1 global=2"; sleep 0.2; echo enabled >"$HERE/sys/kernel/sched_ext/state"; trap "echo EXIT; exit 1" TERM; '
-                  'while :; do sleep 0.05; done',
+    "scx_simple": 'eval "$REFUSED"; echo "local=1 global=0"; sleep 0.2; echo enabled >"$HERE/sys/kernel/sched_ext/state"; trap "echo EXIT; exit 1" TERM; '
+                  'while :; do sleep 0.3; echo "local=5 global=2"; done',
 }
 
 
@@ -39,12 +39,29 @@ def test_bad_input(arguments):
     assert done.stderr.startswith(f"scx: error: {arguments[0]} '{arguments[1]}' is not a") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments,said", [
+    (["--kernel", "base"], "'--kernel' is not for this script, whose comparison is fixed; see bench/ab; see --help"),
+    (["--load=hackbench"], "'--load=hackbench' is not for this script, whose comparison is fixed; see bench/ab; see --help"),
+    (["--", "ls"], "'--' is not for this script, whose comparison is fixed; see bench/ab; see --help"),
+    (["--groups=4"], "'--groups=4': write a space instead of =; see --help"),
+])
+def test_what_is_compared_is_fixed(arguments, said):
+    done = subprocess.run([TOP / "bench/scx", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"scx: error: {said}\n")
+
+
+def test_another_line_of_kernels():
+    done = subprocess.run([TOP / "bench/scx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, "STEAL_LINE": "6.12"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "scx: error: STEAL_LINE is 6.12: this script is for the first line of kernels only; unset it\n"
+
+
 @pytest.mark.parametrize("suffix", ["", "-scx"])
 def test_loads(tmp_path, suffix):
     status, said = loads(tmp_path, "70", "1", "4", SUFFIX=suffix)
     assert status == 0, said
     assert said.splitlines()[:3] == ["groups 1 time 99999999995", "groups 4 time 300000000000", "metric wake_p50 us lower 7.5"]
-    assert said.splitlines()[3:] == ["local=1 global=2"] * bool(suffix)
+    assert said.splitlines()[3:] == ["local=5 global=2"] * bool(suffix)
     calls = (tmp_path / "calls").read_text().splitlines()
     cpus = os.cpu_count()
     assert calls == ["hackbench -g 1 -l 70", "hackbench -g 4 -l 70",
