@@ -49,7 +49,10 @@ if [ -n "$scheduler" ]; then
 	enabled || fail 'scx_simple was stopped'
 	# It says each second how many tasks it gave to an idle CPU at once, and how many to its queue.
 	lines=$(grep -c '^local=' "$said")
-	until [ "$(grep -c '^local=' "$said")" -gt "$lines" ]; do sleep 0.1; done
+	until [ "$(grep -c '^local=' "$said")" -gt "$lines" ]; do
+		kill -0 $scheduler 2>/dev/null || fail 'scx_simple ended'
+		sleep 0.1
+	done
 	kill $scheduler
 	wait $scheduler
 	grep '^local=' "$said" | tail -n 1
