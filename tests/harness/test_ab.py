@@ -217,6 +217,12 @@ def test_usage_errors(here, words, message):
     assert not list(here.root.glob("ab-*"))
 
 
+def test_check_measures_nothing(here):
+    assert here.ab("--check", "--out", here.out, "--", "load", "1", "1") == ("", "") and not here.out.exists()
+    _, stderr = here.ab("--check", "--runs", 0, "--", "load", rc=2)
+    assert "'0' is not a positive number" in stderr
+
+
 def test_help(here):
     stdout, _ = here.ab("--help")
     assert "bench/ablib/fold.py" in stdout and "Exit status" in stdout

@@ -50,6 +50,17 @@ def test_what_is_compared_is_fixed(arguments, said):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"scx: error: {said}\n")
 
 
+@pytest.mark.parametrize("arguments,said", [
+    (["--runs", "0"], "argument --runs: '0' is not a positive number"),
+    (["--machine", "1x10"], "--machine '1x10' is not SOCKETSxCORESxTHREADS"),
+    (["--jobz", "2"], "unrecognized arguments: --jobz 2"),
+])
+def test_options_of_ab_are_checked_first(arguments, said):
+    done = subprocess.run([TOP / "bench/scx", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("ab: error: " + said)
+
+
 def test_another_line_of_kernels():
     done = subprocess.run([TOP / "bench/scx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, "STEAL_LINE": "6.12"})
     assert (done.returncode, done.stdout) == (2, "")
