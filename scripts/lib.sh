@@ -178,14 +178,15 @@ debian_release() { (. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}"); }
 
 # fetch_packages ARCH PACKAGES DIRECTORY: fetch PACKAGES (with commas) of the Debian release that this machine runs, for Debian's
 # architecture ARCH, and the packages that they need; unpack all to the file packages.tar in DIRECTORY, where "log" is mmdebstrap's. The
-# packages' scripts do not run: this needs no root, user namespace or emulator. The caller's file descriptor 9, a lock, stays its own.
+# packages' scripts do not run: this needs no root, user namespace or emulator, and changes nothing outside of DIRECTORY, although mmdebstrap
+# of Debian 13 would refuse it to root. The caller's file descriptor 9, a lock, stays its own.
 fetch_packages() {
 	local suite mirror
 	suite=$(debian_release)
 	[ -n "$suite" ] || die '/etc/os-release: no VERSION_CODENAME; this script needs a Debian release'
 	mirror=$(debian_mirror) || exit 1
 	say "fetching $1 packages of $suite: $2"
-	mmdebstrap --quiet --mode=chrootless --variant=extract --architectures="$1" --include="$2" \
+	mmdebstrap --quiet --mode=chrootless --skip=check/chrootless --variant=extract --architectures="$1" --include="$2" \
 		"$suite" "$3/packages.tar" "$mirror" >"$3/log" 2>&1 9>&- || {
 		tail -n 20 "$3/log" >&2
 		die "mmdebstrap failed with $mirror (see above); to use another mirror: STEAL_MIRROR=URI $0"
