@@ -72,9 +72,10 @@ def panels_of(number: int, height: float) -> tuple[Figure, list[Axes]]:
 
 
 def legend(axes: Axes, labels: Sequence[str]) -> None:
-    """Above the picture, in a line if it fits."""
+    """Above the picture, in a line if it fits; none if nothing was drawn."""
     columns = len(labels) if sum(map(len, labels)) <= 30 else 1
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncol=columns)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncol=columns)
 
 
 def drawn(labels: Sequence[str]) -> list[str]:
