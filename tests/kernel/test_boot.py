@@ -168,6 +168,29 @@ exit 1
     assert result.returncode == 125, result.stderr
 
 
+@pytest.mark.parametrize("said,splat,status", [
+    ("qemu-system-x86_64: hw/pci/msix.c:228: msix_table_mmio_write: Assertion `addr + size <= 16' failed.", "", 75),
+    ("ERROR:hw/pci/msix.c:228:msix_table_mmio_write: assertion failed: (addr + size <= 16)", "", 75),
+    ("qemu-system-x86_64: cannot set up guest memory", "", 125),
+    ("qemu-system-x86_64: hw/pci/msix.c:228: msix_table_mmio_write: Assertion `addr + size <= 16' failed.", "BUG: before", 125),
+])
+def test_failed_assertion_of_qemu_is_tried_again(kernel, tmp_path, said, splat, status):
+    """Once; not if QEMU gives up for another reason, or if the kernel had a splat before."""
+    qemu = tmp_path / "qemu"
+    qemu.write_text(f"""#!/bin/sh
+echo >>{tmp_path}/tries
+for word; do case $word in file:*) log=${{word#file:}} ;; esac; done
+echo '[    1.5] {splat or "pci 0000:00:01.0: [1af4:1003]"}' >"$log"
+echo "{said.replace("`", "'")}" >&2
+kill -ABRT $$
+""")
+    qemu.chmod(0o755)
+    result = run("boot", "--arch", "x86_64", "--kernel", kernel, "--through", qemu, "--", "true")
+    assert result.returncode == status, result.stderr
+    assert len((tmp_path / "tries").read_text()) == (2 if status == 75 else 1)
+    assert "[    1.5]" in result.stderr and said.split(" ")[1] in result.stderr
+
+
 def test_panic_fails_the_boot(boot):
     result = boot("sh", "-c", "echo before; echo c >/proc/sysrq-trigger; sleep 100")
     assert result.returncode == 125, result.stderr
