@@ -3,6 +3,7 @@
 
 import contextlib
 import csv
+import hashlib
 import os
 import pty
 import re
@@ -436,6 +437,7 @@ def test_simulated(sim):
     assert text.splitlines()[-1] == "words: {1} {%} a  b $(echo no) '"
     plan = sim.get("out/plan")
     assert "\nmachine 1x4x1\n" in plan and "\nappend preempt=full x\n" in plan and "\nqemu 9.9.9\n" in plan
+    assert f"\nhash_qemu {hashlib.sha256((sim.top / 'scripts/qemu').read_bytes()).hexdigest()[:16]}\n" in plan
     again = sim.compare("--runs", 6, "--append", "preempt=full x", load=("1000", "900", "{1}", "{%}", "a  b", "$(echo no)", "'"))[0]
     assert again == stdout and len(sim.machines) == 6
 

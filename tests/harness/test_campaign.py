@@ -678,9 +678,16 @@ def test_repeated_figures_differ(published_once):
     commit(made.top)
     name, said = again(1)
     new = re.search("^hash_kernel_patched (.*)$", made.get(f"{name}/first/plan"), re.M)[1]
-    inputs = [f"kernel image: {kernel} published, {new} here", f"guest image: {kernel} published, {new} here", "QEMU: 9.9.9 published, 9.9.8 here"]
+    old_qemu, new_qemu = (re.search("^hash_qemu (.*)$", text, re.M)[1] for text in (plan, made.get(f"{name}/first/plan")))
+    inputs = [f"kernel image: {kernel} published, {new} here", f"guest image: {kernel} published, {new} here", "QEMU: 9.9.9 published, 9.9.8 here",
+              f"QEMU's binary: {old_qemu} published, {new_qemu} here"]
     assert said == "".join(f"first: {text}\n" for text in [*inputs, f"{differ}So the figures are another sample"])
     assert made.get(f"{name}/first/table.txt").splitlines()[0] == f"Not the published sample of first, as inputs differ: {'; '.join(inputs)}"
+
+    # Older plans do not have it.
+    change(made.top / "Documentation/results/first/plan", f"hash_qemu {old_qemu}\n", "")
+    commit(made.top)
+    assert "QEMU: " in again(1)[1] and "QEMU's binary" not in again(1)[1]
 
     change(runs, ",yes,1,", f",yes,{ours},")
     commit(made.top)
