@@ -96,6 +96,10 @@ end_groups() {
 		sed -n '/^lost/p' $w/in."$f".out
 	done
 }
+# timers: those of each CPU. A task that sleeps for ever may wait for one that does not fire.
+timers() {
+	grep -E '^now|^cpu:|expires_next|nr_events|nr_hangs|max_hang_time|^Per CPU|^ mode:|^ next_event' /proc/timer_list
+}
 # stop_fair_servers, start_fair_servers: a server with a runtime of 0 does not run
 stop_fair_servers() {
 	for f in "$d"/fair_server/cpu*/runtime; do
@@ -382,6 +386,8 @@ for round; do
 		if [ $waited -ge 90 ]; then
 			fail "${p%:*} does not end"
 			echo w >/proc/sysrq-trigger
+			[ $waited -gt 90 ] || timers
+			waited=91
 			kill -9 "${p#*:}" 2>/dev/null
 		fi
 	done
