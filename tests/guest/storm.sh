@@ -96,9 +96,14 @@ end_groups() {
 		sed -n '/^lost/p' $w/in."$f".out
 	done
 }
-# timers: those of each CPU. A task that sleeps for ever may wait for one that does not fire.
+# timers: those of each CPU, and its interrupts of timers and for scheduling; twice. A task that sleeps for ever may wait for a timer that
+# does not fire.
 timers() {
-	grep -E '^now|^cpu:|expires_next|nr_events|nr_hangs|max_hang_time|^Per CPU|^ mode:|^ next_event' /proc/timer_list
+	for f in 1 2; do
+		grep -E '^now|^cpu:|expires_next|nr_events|nr_retries|nr_hangs|max_hang_time|^Per CPU|^ mode:|^ next_event' /proc/timer_list
+		grep -E 'CPU0|LOC|RES|arch_timer|IPI0' /proc/interrupts
+		sleep 1
+	done
 }
 # stop_fair_servers, start_fair_servers: a server with a runtime of 0 does not run
 stop_fair_servers() {
