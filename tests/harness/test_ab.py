@@ -513,7 +513,8 @@ def test_added_file(sim):
 
 def test_command_fails_on_one_side(sim):
     _, stderr = sim.compare("--runs", 12, "--jobs", 1, load=("1000", "900", "fail-on"), rc=3)
-    assert "the command failed in 3 of 3 runs of side all (status 7)" in stderr
+    # Machines that ended while it looked are counted, too.
+    assert re.search(r"the command failed in ([3-5]) of \1 runs of side all \(status 7\)", stderr), stderr
     assert 3 <= len(sim.machines) <= 5
 
 
