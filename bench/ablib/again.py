@@ -18,7 +18,7 @@ RESULTS = "Documentation/results"
 # Lines of a plan that are no input. `runs`: a part of the pairs may be measured again.
 FREE = ("format", "project", "date", "repeat", "published", "differs", "runs")
 NAMES = {"guest": "guest image", "qemu": "QEMU", "hash_qemu": "QEMU's binary"}
-# Not in the plans of results until version 2.3; QEMU's version names Debian's package.
+# Compared only if the published plan has it: older ones do not.
 LATER = ("QEMU's binary",)
 # A longer value is cut.
 SHOWN = 80
