@@ -104,7 +104,7 @@ def ask(host: Host, programs: Sequence[str]) -> str:
         done = subprocess.run(host.ssh("sh"), input=(ASK % " ".join(map(shlex.quote, programs))).encode(), capture_output=True, check=False,
                               timeout=60)
     except subprocess.TimeoutExpired:
-        return "no answer for 60 s"
+        return "no answer for 60 s (does a start-up file of its shell wait?)"
     except OSError as error:
         return f"{host.words[0]}: {error.strerror}"
     words = [line.partition(" ") for line in done.stdout.decode(errors="replace").splitlines()]

@@ -68,7 +68,8 @@ class Sshd:
         self.config.write_text(
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/user.pub\nStrictModes no\n"
             f"UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nPidFile none\n"
-            f"MaxStartups 100\nForceCommand {FAKES}/login {home}\n")
+            # bash reads .bashrc if sshd starts it; what the tester's own one starts may leave locks when the host is killed.
+            f"MaxStartups 100\nSetEnv HOME={home}\nForceCommand {FAKES}/login {home}\n")
         self.start()
 
     def set(self, environment):
