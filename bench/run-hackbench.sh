@@ -32,9 +32,9 @@
 #   --out DIR         the directory for the results (hackbench-DATE-TIME). To continue an interrupted call, repeat it with
 #                     the same DIR
 #   --here            use this machine or fail; never simulate one
-#   --published       on simulated machines, measure the published comparisons of hackbench with sockets again: all, or with
-#                     --runs the first N pairs of each case. It says whether the figures are the same, to the digit, and which
-#                     inputs differ; bench/campaign --repeat does the work, and explains the exit status
+#   --published       on simulated machines, measure the published comparisons of hackbench with sockets on Linux 7.3
+#                     again: all, or with --runs the first N pairs of each case. It says whether the figures are the same, to
+#                     the digit, and which inputs differ; bench/campaign --repeat does the work, and explains the exit status
 #   --table DIR       run nothing; make the table and the page again from the results in DIR
 #
 # Only on simulated machines, see bench/ab --help; --kernel also takes a line of kernels, such as 6.12:
