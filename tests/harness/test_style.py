@@ -194,6 +194,14 @@ def test_cover_letter_is_short():
     assert len((TOP / "Documentation/cover-letter.txt").read_text().split()) < 900
 
 
+def test_cover_letter_is_that_of_the_mail():
+    """scripts/regen puts the one into the other; who edits one by hand has to do so with both."""
+    subject, text = (TOP / "Documentation/cover-letter.txt").read_text().split("\n\n", 1)
+    mail = (TOP / "patches/cover-letter.txt").read_text()
+    assert text.strip() in mail
+    assert f"] {subject}\n" in mail
+
+
 def test_the_nine_are_small():
     """Fewer added lines than the 694 of the version of 2026 that the cover letter names. Lines that a later patch removes don't count."""
     added = Counter()
