@@ -299,12 +299,12 @@ checker() {
 stolen() { awk '/^cpu/ { s += $2; f += $3 } END { print s + 0, f + 0 }' $d/idle_search; }
 # in_round: the same of this round
 in_round() { stolen | cat $w/before - | tr '\n' ' ' | awk '{ print $3 - $1, $4 - $2 }'; }
-# enough: as many of this round as there are to be. may_steal() refuses on a CPU that real-time and deadline tasks use by more than
-# 15 %. With PREEMPT_RT, all CPUs of the slow simulated machine, arm64, are like that nearly all the time.
+# enough: as many of this round as there are to be. may_steal() refuses on a CPU that real-time tasks use by more than 15 %. In the
+# round fifo with PREEMPT_RT, all CPUs of the slow simulated machine, arm64, are like that nearly all the time.
 enough() {
 	case $round,$(uname -mv) in
 	*cookies* | *hotplug*) set -- 1 ;;
-	*fifo*,*PREEMPT_RT*aarch64 | *deadline*,*PREEMPT_RT*aarch64) set -- 1 ;;
+	fifo,*PREEMPT_RT*aarch64) set -- 1 ;;
 	*) set -- "$STORM_OPERATIONS" ;;
 	esac
 	[ -n "$STORM_NO_CHECKER" ] || [ "$(in_round | cut -d ' ' -f 1)" -ge "$1" ]
