@@ -14,6 +14,11 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Downloads, kernel trees, builds, guest images and ccache live here, never in the checkout.
 # shellcheck disable=SC2034  # used by the scripts that source this file
 cache=${STEAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sched-steal}
+if [[ $cache != /* ]]; then
+	# Also for the scripts that this one runs in another directory.
+	cache=$PWD/$cache
+	export STEAL_CACHE=$cache
+fi
 
 say() { printf '%s: %s\n' "$prog" "$*" >&2; }
 die() { say "error: $*"; exit 1; }

@@ -306,7 +306,9 @@ def test_other_point_release_gets_a_notice(repo):
     assert repo.run("get-kernel").stdout == f"{repo.tree}\n"
     repo.git(repo.cache / "linux-7.3.9", "worktree", "add", "-q", repo.cache / "linux-7.3.9-base")
     shutil.rmtree(repo.tree)
-    assert repo.run("get-kernel").stdout == done.stdout
+    assert f"(to get 7.3.4, remove {repo.cache}/linux-7.3.9)" not in done.stderr
+    found = repo.run("get-kernel")
+    assert found.stdout == done.stdout and f"(to get 7.3.4, remove {repo.cache}/linux-7.3.9)" in found.stderr
 
 
 def test_tree_from_clone(empty):
@@ -531,7 +533,14 @@ def test_regen_refuses(repo, message, commands):
 def test_regen_refuses_other_trees(repo):
     before = repo.outputs()
     # a tree without the extra patch: the last patch would become one
-    assert "apply --extra" in repo.run("regen", rc=1).stderr
+    assert f"git -C {repo.tree} am patches/extra/*.patch adds them" in repo.run("regen", rc=1).stderr
+    assert repo.outputs() == before
+    # The way out keeps a change of the series, which apply would replace.
+    repo.shell(repo.tree, 'git commit -q --amend -m "sched/fair: Use the mask" -m "Why."; git am -q "$TOP"/patches/extra/*.patch')
+    repo.run("regen")
+    changed = {name for name, text in repo.outputs().items() if text != before[name]}
+    assert "patches/" + NAMES[2] in changed and not {f for f in changed if "extra" in f or f in ("series", "base")}
+    before = repo.outputs()
     # a tree of unknown source: nobody could download what base names
     tree = repo.run("get-kernel", "--tree", repo.own_tree()).stdout.strip()
     repo.run("apply", "--tree", tree, "--extra")
@@ -811,3 +820,20 @@ def test_worktree(repo):
     assert (tree / "kernel/sched/core.c").read_text().endswith("tests\n")
     assert {n for n, v in snapshot(tree).items() if v[1] != before[n][1]} == {"kernel/sched/core.c"}
     assert "is not a name" in repo.run("worktree", "x/y", rc=2).stderr
+
+
+def test_worktree_leaves_trees_of_the_users_alone(repo):
+    mine = repo.own_tree()
+    repo.git(mine, "tag", "v7.3.4", "HEAD~1")
+    before = repo.state(mine)
+    assert "--tree is not for this script" in repo.run("worktree", "base", "--tree", mine, "--upto", 0, rc=2).stderr
+    assert "--ours is not for this script" in repo.run("worktree", "base", "--ours", rc=2).stderr
+    assert "--ours needs --tree" in repo.run("apply", "--ours", rc=2).stderr
+    assert repo.state(mine) == before and not Path(f"{repo.tree}-base").exists()
+
+
+def test_relative_cache(repo):
+    """STEAL_CACHE may be relative to the directory where the first script starts; scripts that it runs elsewhere have the same one."""
+    said = subprocess.run(["bash", "-c", f'. "{repo.top}/scripts/lib.sh"; cd /; bash -c \'. "{repo.top}/scripts/lib.sh"; echo "$cache"\''],
+                          check=True, text=True, stdout=subprocess.PIPE, cwd=repo.tmp, env={**repo.env, "STEAL_CACHE": repo.cache.name}).stdout
+    assert said == f"{repo.cache}\n"
