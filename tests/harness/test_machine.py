@@ -42,6 +42,8 @@ MACHINE = TOP / "sim/machine"
     (["--topology", "1x2x1", "--idle-exit", "-1", "--", "true"], "--idle-exit '-1'"),
     (["--topology", "1x2x1", "--seed", "", "--", "true"], "--seed needs a value"),
     (["--topology", "1x2x1", "--pin", "99999", "--", "true"], "--pin '99999' is not a CPU of this host"),
+    (["--topology", "1x2x1", "--counts", "/nowhere/counts", "--", "true"], "--points and --counts need each other"),
+    (["--topology", "1x2x1", "--points", "/nowhere/points", "--", "true"], "--points and --counts need each other"),
 ])
 def test_usage_errors(args, message):
     stdout, stderr = call(MACHINE, *args, rc=2)
@@ -52,6 +54,7 @@ def test_usage_errors(args, message):
     ("cost", ["--machines", "1x2x2 2x2x2"], "--machines: '2x2x2' is not 1xCORESxTHREADS"),
     ("cost", ["--caches", "nope"], "--caches 'nope': there is no file"),
     ("cost", ["1x2x2"], "unknown argument '1x2x2'"),
+    ("boots", ["1x2x2", "1x2"], "'1x2' is not SOCKETSxCORESxTHREADS"),
     ("irqsoff", ["--machine", "2x2x2"], "--machine '2x2x2' is not 1xCORESxTHREADS"),
     ("irqsoff", ["--machine", "1x1x2"], "--machine '1x1x2' has less than 4 CPUs"),
     ("irqsoff", ["--caches", "./nope"], "--caches './nope': there is no file ./nope"),
