@@ -267,9 +267,11 @@ lacks()
 	if [ ! -e "$debug/sched/features" ] && mount -t debugfs debugfs "$debug" 2>/dev/null; then
 		mounted=1
 	fi
+	fault='no such file, so this kernel has no scheduler features to switch'
+	[ ! -e "$debug/sched/features" ] || fault='cannot be read (kernel lockdown?), so this script cannot switch features'
 	line=$(cat "$debug/sched/features" 2>/dev/null)
 	[ -z "$mounted" ] || umount "$debug"
-	[ -n "$line" ] || { echo "$debug/sched/features: no such file, so this kernel has no scheduler features to switch"; return; }
+	[ -n "$line" ] || { echo "$debug/sched/features: $fault"; return; }
 	lacking=$(without "$(of_line "$needed")")
 	[ -n "$lacking" ] || return 0
 	echo "$debug/sched/features: kernel $(uname -r) has no $lacking"

@@ -123,6 +123,18 @@ def test_what_cannot_be_read(machine):
     assert "CONFIG_SCHED_MC=y" in parts(machine("--out", "-"))["configuration"]
 
 
+def test_lockdown(machine):
+    """Root has the permission, and the kernel refuses to open the file: here, as it is a directory."""
+    for name in ("features", "preempt"):
+        file = machine.path / "sys/kernel/debug/sched" / name
+        file.unlink(missing_ok=True)
+        file.mkdir()
+    found = parts(machine("--out", "-"))
+    assert "STEAL: unknown\n" in found["scheduler features"] and "not in this kernel" not in found["scheduler features"]
+    assert "sched/features: cannot be read; kernel lockdown forbids it\n" in found["not read"]
+    assert "sched/preempt: cannot be read\n" in found["not read"]
+
+
 def test_where_it_goes(machine):
     machine()
     made = list(machine.path.glob("bug-report-*.txt"))

@@ -124,10 +124,18 @@ def test_failed_run_and_three_sides(machine):
     assert machine.get("out/raw/here/runs/hackbench-1/1-two-b/schedule").split()[3:] == ["two-b", "STEAL+NEXT_BUDDY"]
 
 
+def lock_down(machine):
+    """Root may read the file, but cannot: it is a directory."""
+    file = machine.root / FEATURES
+    file.unlink()
+    file.mkdir()
+
+
 @pytest.mark.parametrize("change,message,rc", [
     (lambda m: (m.bin / "hackbench").unlink(), "hackbench is not installed (package rt-tests)", 3),
     (lambda m: m.put(FEATURES, "PLACE_LAG STEALTH NO_STEALTHY\n"), "has no STEAL; run this on a kernel with all patches", 2),
     (lambda m: shutil.rmtree(m.root / "sys/kernel/debug"), "this kernel has no scheduler features", 3),
+    (lock_down, "sched/features: cannot be read (kernel lockdown?)", 3),
 ])
 def test_what_the_machine_must_have(machine, change, message, rc):
     change(machine)
