@@ -41,7 +41,7 @@ def machine_text(facts: dict[str, str]) -> str:
 
 @dataclass
 class Planned:
-    """A comparison of bench/campaign.conf. summary: its results with the present series, or nothing. older: it has some of another one."""
+    """A comparison of bench/campaign.conf. sides: or kernels, if these are the sides. summary: its results with the present series, or nothing. older: it has some of another one."""
 
     name: str
     title: str
@@ -141,9 +141,9 @@ class Page:
     def __init__(self, conf: configparser.ConfigParser, summaries: dict[str, Summary], older: set[str]):
         self.planned = []
         for name in conf.sections():
-            values = {key: conf[name].get(key) or "" for key in (*WHAT, "title", "sides", "factorial")}
+            values = {key: conf[name].get(key) or "" for key in (*WHAT, "title", "sides", "factorial", "kernels")}
             facts = {key: values[key] for key in WHAT}
-            self.planned.append(Planned(name, " ".join(values["title"].split()), facts, words(values["sides"]), words(values["factorial"]),
+            self.planned.append(Planned(name, " ".join(values["title"].split()), facts, words(values["sides"] or values["kernels"]), words(values["factorial"]),
                                         summaries.get(name), name in older))
         self.measured = [one for one in self.planned if one.summary]
         self.standard = [one for one in self.measured if one.sides == STANDARD and not any(one.facts[key] for key in CHANGED)]

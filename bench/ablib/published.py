@@ -250,6 +250,12 @@ def counted(side: str, rows: list[tuple[float, Optional[float]]]) -> str:
     return f"{side}: {table.plural(len(sure) - lost, 'gain')}, {lost} loss{'es' * (lost != 1)} of {len(rows)}"
 
 
+def kernels_of(plan: dict[str, str]) -> list[str]:
+    """What a plan says of its kernels, without their configurations: base, patched, lines, images; at least one."""
+    texts = [text.partition("=")[2] for text in plan.get("kernels", "").split(",") if text] or [plan.get("kernel", "")]
+    return list(dict.fromkeys(text.partition("+")[0] for text in texts))
+
+
 def results(top: Path, titles: dict[str, str], series: Series) -> list[Result]:
     """The results, those of bench/campaign.conf (TITLES) first, then those of older.conf, in the order of these files."""
     older, root = read_conf(top / OLDER), top / "Documentation/results"
@@ -273,7 +279,7 @@ def results(top: Path, titles: dict[str, str], series: Series) -> list[Result]:
             if not value:
                 raise AbError(f"{top / OLDER}: [{name}]: no {key}, and {root / name / 'plan'} has none")
         try:
-            present = series.present(facts["commit"], plan.get("kernel", ""))
+            present = all(series.present(facts["commit"], kernel) for kernel in kernels_of(plan))
         except AbError as error:
             raise AbError(f"{root / name / 'plan'}: {error}") from error
         if said.get("series") and present:

@@ -21,7 +21,7 @@ TOP = Path(__file__).resolve().parents[2]
 FAKES = TOP / "tests/fakes/ab"
 sys.path[:0] = [str(FAKES), str(TOP / "bench")]
 
-from ablib import features, fold  # noqa: E402
+from ablib import features, fold, table  # noqa: E402
 from ablib.plan import read_plan  # noqa: E402
 from collector import FEATURES, Machine, make_checkout  # noqa: E402
 from commands import gone, wait_for  # noqa: E402
@@ -172,6 +172,10 @@ def test_one_pair_is_too_few(here):
     (["--sides", "off,off", "--", "load"], "two sides have the name off"),
     (["--factorial", "", "--", "load"], "--factorial: '' is no bit of the series"),
     (["--machine", "1x2x1", "--kernel", "a+b=patched", "--", "load"], "'a+b=patched' is not an image"),
+    (["--machine", "1x2x1", "--kernel", "base+rt", "--", "load"], "'base+rt' is not an image, base, patched or a line of kernels"),
+    (["--machine", "1x2x1", "--kernel", "a=base+what", "--", "load"], "'a=base+what' is not an image"),
+    (["--machine", "1x2x1", "--kernel", "a=base+../configs/rt", "--", "load"], "'a=base+../configs/rt' is not an image"),
+    (["--machine", "1x2x1", "--kernel", "a=/no/such+rt", "--", "load"], "'a=/no/such+rt' is not an image"),
     (["--metric", "x", "--", "load"], "NAME=REGEX"),
     (["--metric", "x=[0-9]+", "--", "load"], "group"),
     (["--metric", "x=([0-9", "--", "load"], "not a regular expression"),
@@ -499,6 +503,27 @@ def test_two_kernels(sim):
     sim.whole(6)
     assert {path.stem for path in sim.out.glob("raw/*.tar")} == {f"command-{pair}-{side}" for pair in range(1, 7)
                                                                  for side in ("old", "new")}
+
+
+def test_kernels_with_more_configurations(sim):
+    """They are built with these; the plan has the words, which mean the same on each host, and so has the command that repeats it."""
+    (sim.top / "configs/matrix").mkdir(parents=True)
+    for name in ("rt", "matrix/no-smt"):
+        (sim.top / f"configs/{name}.config").touch()
+    for name, feature in (("one", "NO_STEAL"), ("two", "STEAL")):
+        sim.kernel(name, feature)
+    (sim.top / "scripts/build").unlink()
+    (sim.top / "scripts/build").write_text('#!/bin/sh\necho "$*" >>"$FAKE_LOG.built"\n'
+                                           'case $* in *--tree*) i=one ;; *) i=two ;; esac\necho "$(dirname "$0")/$i"\n')
+    (sim.top / "scripts/build").chmod(0o755)
+    kernels = "old=base+rt,new=patched+rt+matrix/no-smt"
+    stdout, _ = sim.compare("--runs", 6, "--kernel", kernels)
+    assert Path(f"{sim.log}.built").read_text().splitlines() == ["--arch arm64 --config guest,steal,sim,rt --tree /nowhere",
+                                                                 "--arch arm64 --config guest,steal,sim,rt,matrix/no-smt"]
+    plan = sim.get("out/plan")
+    assert "GAIN" in stdout and "old (base+rt, baseline), new (patched+rt+matrix/no-smt)" in stdout
+    assert f"\nkernels {kernels}\n" in plan and f" --kernel {kernels} " in table.repeat_command(read_plan(sim.out))
+    sim.whole(6)
 
 
 def test_added_file(sim):

@@ -77,8 +77,8 @@ def test_no_figure_is_of_older_code():
 def test_all_loads_and_lines_are_compared():
     cases = [case for one in comparisons().values() for case in one.options.cases]
     # Threads that use pipes are between the two.
-    assert {case.load for case in cases} == set(loads.read_loads()) - {"hackbench-pipe-threads"}
-    lines = {one.options.kernel for one in comparisons().values()}
+    assert {case.load for case in cases} - {"command"} == set(loads.read_loads()) - {"hackbench-pipe-threads"}
+    lines = {one.options.kernel for one in comparisons().values() if len(one.options.kernels) == 1}
     assert {None, *campaign.ab.kernel_lines()[1:]} == lines
     assert all(one.options.seeds == "published" and one.options.runs >= 6 for one in comparisons().values())
 
@@ -93,12 +93,15 @@ def test_conf(tmp_path, monkeypatch):
     (tmp_path / "bench").mkdir()
     (tmp_path / campaign.CONF).write_text("[DEFAULT]\nsides = off,nine,\n all\ncaches = intel\n" + GOOD +
                                           "line = 6.12\ngate = 1%\n[two]\ntitle = x\nmachine = 1x2x1\nseeds = published\nruns = 3\ncaches =\n"
-                                          "command = sh -c 'a b'\nmetric = rate=([0-9]+),x/s,more\n")
-    one, two = comparisons().values()
+                                          "command = sh -c 'a b'\nmetric = rate=([0-9]+),x/s,more\n[three]\ntitle = x\nmachine = 1x2x1\n"
+                                          "seeds = published\nruns = 3\nsides =\nkernels = a=base,\n b=patched+rt\ncommand = true\n")
+    one, two, three = comparisons().values()
     assert one.command == "bench/ab --machine 1x4x1 --caches intel --seeds published --runs 2 --sides off,nine,all --gate 1% --kernel 6.12 " \
         "--load hackbench-1,hackbench-2"
     assert one.total == 4 and one.units(one.options.cases[1]) == ["hackbench-2-1", "hackbench-2-2"]
     assert two.words[-4:] == ["--", "sh", "-c", "a b"] and two.options.caches == "none" and two.total == 3
+    assert "--kernel a=base,b=patched+rt -- true" in three.command and three.total == 6
+    assert three.units(three.options.cases[0]) == ["command-1-a", "command-1-b", "command-2-a", "command-2-b", "command-3-a", "command-3-b"]
 
 
 @pytest.mark.parametrize("text, message", [
@@ -115,6 +118,9 @@ def test_conf(tmp_path, monkeypatch):
     (GOOD + "sides = off\n", "[one] sides: --sides: fewer than two sides"), (GOOD + "sides = off,nein\n", "[one] sides: --sides: 'nein' is not"),
     (GOOD + "factorial = STEAL,WHAT\n", "[one] factorial: --factorial: 'WHAT' is no bit"), (GOOD + "gate = 1\n", "[one] gate: gate '1': not PERCENT%"),
     (GOOD + "caches = nowhere\n", "[one] caches: --caches nowhere: there is no file"), (GOOD + "line = 1.0\n", "[one] line: '1.0' is no line of patches/lines"),
+    (GOOD + "kernels = a=base,b=patched+what\n", "[one] kernels: --kernel: 'b=patched+what' is not an image"),
+    (GOOD + "kernels = a=base,b=patched\nsides = off,all\n", "[one] sides: several kernels (--kernel) and --sides exclude each other"),
+    (GOOD + "kernels = a=base,b=patched\nline = 6.12\n", "[one] kernels: the key line says which kernel; leave out one of the two"),
     (GOOD + "command = true\n", "[one] loads: --load and a command exclude each other"), (GOOD + "command = 'a\n", "[one]: No closing quotation"),
     (GOOD.replace("[one]", "[../one]"), "[../one]: cannot be the name of a directory"), (GOOD.replace("[one]", "[masks]"), "[masks]: cannot be")])
 def test_bad_conf(tmp_path, monkeypatch, text, message):
@@ -337,6 +343,10 @@ sides = all, no-first=all+NO_STEAL_FIRST
 [append]
 title = Another kernel
 append = preempt=full
+[kernels]
+title = Kernels
+sides =
+kernels = a=base, b=patched+rt
 [bits]
 title = All combinations
 sides =
@@ -409,9 +419,9 @@ STANDARD_SIDES = {"nine": (4.0, True), "all": (10.0, True)}
 
 def test_page_of_nothing(pages):
     page, picture = pages.rendered()
-    assert "**Nothing of the campaign is measured yet.**" in page and "9 comparisons [are planned]" in page and "; 0 of them are measured" in page
+    assert "**Nothing of the campaign is measured yet.**" in page and "10 comparisons [are planned]" in page and "; 0 of them are measured" in page
     assert "* Linux 6.12, 64 CPUs in 4 LLCs on 2 NUMA nodes, with caches (epyc)\n  * `large`: What it does on LLCs\n" in page
-    assert len(re.findall(r"^  \* `.*`: ", page, re.M)) == 9
+    assert len(re.findall(r"^  \* `.*`: ", page, re.M)) == 10
     assert "|--|" not in page and "## Verdict" not in page and "campaign.svg" not in page
     assert ElementTree.fromstring(picture) is not None and ">not measured yet<" in picture
 
@@ -425,6 +435,7 @@ def test_page(pages):
     pages.add("large", {"hackbench-16 time": STANDARD_SIDES}, kernel="6.12")
     pages.add("without", {"hackbench-1 time": {"no-first": LOSS}})
     pages.add("append", {"hackbench-1 time": {"nine": LOSS, "all": LOSS}})
+    pages.add("kernels", {"hackbench-1 time": {"b": LOSS}})
     pages.add("bits", {"hackbench-1 time": {"one": LOSS}})
     pages.add("before", {"hackbench-1 time": {"nine": (66.6, True), "all": (-66.6, True)}})
     pages.add("gone", {"hackbench-1 time": {"nine": (77.0, True), "all": (-77.0, True)}})
@@ -437,8 +448,8 @@ def test_page(pages):
             plan.write_text(plan.read_text().replace(f"project {pages.commit}", f"project {new}"))
 
     page, picture = pages.rendered()
-    assert "; 7 of them are measured" in page and "Nothing of the campaign" not in page
-    # The rows of without, append, bits, before and gone do not count.
+    assert "; 8 of them are measured" in page and "Nothing of the campaign" not in page
+    # The rows of without, append, kernels, bits, before and gone do not count.
     assert "* `all`: **8 gains, 1 loss** in 10 rows; corrected for the rows of each table (q < 0.05), 8 gains, 1 loss\n" in page
     assert "* `nine`: **9 gains, 1 loss** in 10 rows;" in page
     assert "  * largest gain: +10.0 %: time of [hackbench-1](hack-intel/table.txt), on 20 CPUs in one LLC, with caches (intel)\n" in page
@@ -448,7 +459,7 @@ def test_page(pages):
     headings = re.findall(r"^### (.*)$", page, re.M)
     assert headings == ["20 CPUs in one LLC, with caches (intel)", "20 CPUs in one LLC, without caches",
                         "Linux 6.12, 64 CPUs in 4 LLCs on 2 NUMA nodes, with caches (epyc)",
-                        "All but one", "Another kernel", "All combinations"]
+                        "All but one", "Another kernel", "Kernels", "All combinations"]
     sections = dict(zip(headings, page.split("\n### ")[1:]))
     rows = re.findall(r"^\| \[.*$", sections[headings[0]], re.M)
     assert rows[0] == "| [hackbench-1](hack-intel/table.txt)<br>time | **+4.0**<br>+4.0 to +4.1 | **+10.0**<br>+10.0 to +10.1 |"
@@ -456,8 +467,9 @@ def test_page(pages):
     assert re.search(r"\| \+0\.0<br>|\| 0\.0<br>|\| [+-]\d\.\d<br>-\d\.\d to \+\d\.\d \|$", rows[1]), rows[1]
     assert "Against `base`, on 20 CPUs in one LLC, with caches (intel). Sides: `all`, `no-first=all+NO_STEAL_FIRST`.\n\n|" in sections[headings[3]]
     assert "Against `base`, on 20 CPUs in one LLC, with caches (intel), kernel parameters preempt=full." in sections[headings[4]]
+    assert "Against `base`, on 20 CPUs in one LLC, with caches (intel). Sides: `a=base`, `b=patched+rt`.\n\n|" in sections[headings[5]]
     assert "| load, metric | `no-first` |\n" in sections[headings[3]] and "**-20.0**" in sections[headings[3]]
-    assert "The [table](bits/table.txt) has what each feature adds, on 20 CPUs in one LLC, with caches (intel): `STEAL`, `SYNC_WAIT`.\n" in sections[headings[5]]
+    assert "The [table](bits/table.txt) has what each feature adds, on 20 CPUs in one LLC, with caches (intel): `STEAL`, `SYNC_WAIT`.\n" in sections[headings[6]]
     assert ("\n## Not measured yet\n\n* 20 CPUs in one LLC, with caches (intel)\n  * `later`: What comes later\n"
             "  * `before`: What came before (of an older series: [table](before/table.txt))\n\n## Not planned\n\n* ") in page
     assert "66.6" not in page and "gone" not in page
