@@ -139,6 +139,22 @@ selected() { [ -n "${1:-}${STEAL_LINE:-}" ]; }
 # pinned KEY: print the value of KEY in the line's base file; nothing if there is none.
 pinned() { [ ! -f "$line_base" ] || sed -n "s|^$1=||p" "$line_base"; }
 
+# tested_commit PATH...: print the commit that the tests run on, for patches/lines. Refuses changes in PATH that are not in git.
+tested_commit() {
+	local commit changed
+	commit=$(git -C "$top" rev-parse --short=12 HEAD) || die "--write: $top is not in git"
+	changed=$(git -C "$top" status --porcelain -- "$@" ':!patches/lines')
+	[ -z "$changed" ] || refuse "--write: $top has changes that are not in git; commit or move away: $(sed -n '1,3s/^...//p' <<<"$changed" | paste -sd ' ')"
+	echo "$commit"
+}
+
+# still_commit COMMIT PATH...: refuse to write that COMMIT passed if the tests ended on something else.
+still_commit() {
+	local now
+	now=$(tested_commit "${@:2}") || exit
+	[ "$now" = "$1" ] || refuse "--write: the tests began on commit $1, and $top has $now now; run them again"
+}
+
 # need COMMAND...: fail with the way out unless every COMMAND is installed.
 need() {
 	local c missing=

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import warnings
 
@@ -16,6 +17,12 @@ def cache_directory():
     """As scripts/lib.sh has it."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(os.environ.get("STEAL_CACHE") or default + "/sched-steal")
+
+
+def pytest_configure(config):
+    """At SIGTERM pytest ends as at Ctrl-C: commands end, and planted defects are taken back. A worker of xdist ends with pytest."""
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def tried(command, **options):

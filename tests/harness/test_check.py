@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+from commands import gone, wait_for
 
 HARNESS = """import os, pytest
 
@@ -23,6 +24,19 @@ def test_takes_long(): pass
 
 @pytest.mark.line
 def test_fits_each_line(): pass
+"""
+
+
+SLEEPS = """
+import pytest
+
+@pytest.fixture
+def defect():
+    yield
+    open("DIR/taken-back", "w").close()
+
+def test_sleeps(run, defect):
+    run("sh", "-c", "echo $$ >DIR/new && mv DIR/new DIR/pid && exec sleep 1000")
 """
 
 
@@ -50,6 +64,7 @@ def check(top, tmp_path):
         return done.returncode, sorted(set(filter(None, sum(ran, ())))), done.stdout
 
     check.mended = tmp_path / "mended"
+    check.environment = environment
     return check
 
 
@@ -105,6 +120,13 @@ def test_what_passed_is_written(check, tmp_path):
     assert check("--kernel", "6.12", "--write")[:2] == (1, ["test_fits_each_line"])
     test.write_text(text)
     subprocess.run([*git, "commit", "-qam", "better"], check=True)
+    test.write_text(text.replace("def test_fits_each_line(): pass", "def test_fits_each_line():\n    import subprocess\n    subprocess.run("
+                                 f"{[*map(str, git), 'commit', '-q', '--allow-empty', '-m', 'meanwhile']}, check=True)"))
+    subprocess.run([*git, "commit", "-qam", "one that commits"], check=True)
+    status, ran, said = check("--kernel", "6.12", "--write")
+    assert (status, ran) == (2, ["test_fits_each_line"]) and "check: error: --write: the tests began on commit" in said
+    test.write_text(text)
+    subprocess.run([*git, "commit", "-qam", "as before"], check=True)
     assert lines.read_text() == before
     (tmp_path / "new").write_text("")
     assert check("--kernel", "6.12", "--write")[0] == 2
@@ -116,6 +138,18 @@ def test_what_passed_is_written(check, tmp_path):
     assert [row[:8] + row[9:] for row in rows if row[0] == "6.12"] == [row[:8] + row[9:] for row in
                                                                     (line.split("\t") for line in before.splitlines()) if row[0] == "6.12"]
     assert [row for row in rows if row[0] != "6.12"] == [line.split("\t") for line in before.splitlines() if not line.startswith("6.12")]
+
+
+def test_what_is_killed_ends_in_order(check, top, tmp_path):
+    """The commands of the tests end, and what a fixture did is taken back."""
+    shutil.copy(top / "tests/conftest.py", tmp_path / "tests")
+    (tmp_path / "tests/kernel/test_it.py").write_text(SLEEPS.replace("DIR", str(tmp_path)))
+    with subprocess.Popen([tmp_path / "scripts/check", "tests/kernel"], env=check.environment, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as child:
+        wait_for((tmp_path / "pid").exists)
+        child.terminate()
+    wait_for((tmp_path / "taken-back").exists)
+    wait_for(lambda: gone(int((tmp_path / "pid").read_text())))
 
 
 @pytest.mark.parametrize("arguments, status, message", [

@@ -447,7 +447,7 @@ def test_watch_writes_only_what_is_in_git(repo, archive):
     series = repo.top / "patches/7.2/series"
     series.write_text(series.read_text() + "# more\n")
     said = repo.run("watch", "--kernel", "7.2", "--write", rc=2).stderr
-    assert said == f"watch: error: --write: {repo.top}: patches, configs, scripts or tests have changes that are not in git; commit them first\n"
+    assert said == f"watch: error: --write: {repo.top} has changes that are not in git; commit or move away: patches/7.2/series\n"
     repo.git(repo.top, "commit", "-qam", "more")
     watch(repo, "--kernel", "7.2", "--write")
     assert re.search("^7.2.*", (repo.top / "patches/lines").read_text(), re.M)[0].split("\t")[7] == repo.git(repo.top, "rev-parse", "--short=12", "HEAD")
@@ -601,6 +601,14 @@ def ci(tmp_path):
     return ci
 
 
+def test_ci_ends_when_it_is_interrupted(ci, tmp_path):
+    """At Ctrl-C, which goes to all processes, scripts/check ends in order; nothing else begins."""
+    ci({})
+    (tmp_path / "scripts/check").write_text("#!/bin/sh\ntrap 'exit 130' INT\necho check\nkill -INT 0\n")
+    done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
+    assert (done.returncode, done.stdout) == (130, "check\n")
+
+
 @pytest.mark.parametrize("checked, watched, status", [(0, 0, 0), (0, 1, 1), (0, 3, 0), (1, 0, 1), (1, 3, 1), (5, 1, 5), (0, 2, 2)])
 def test_ci(ci, checked, watched, status):
     """A break fails it, an archive that cannot be read does not. The watch runs also if a test fails."""
@@ -611,7 +619,8 @@ def test_ci_tests_a_line_that_changed(ci):
     assert ci({}, ["patches/7.9/series"]) == (0, ["check", "watch", "check --kernel 7.9"])
 
 
-@pytest.mark.parametrize("file", ["configs/debug.config", "scripts/build", "tests/kernel/test_it.py", "tests/guest/it.sh", "tests/conftest.py"])
+@pytest.mark.parametrize("file", ["configs/debug.config", "scripts/build", "tests/kernel/test_it.py", "tests/guest/it.sh", "tests/conftest.py",
+                                  "tests/mutants/it.patch", "tests/mutants/7.9/it.patch", "sim/guest/init"])
 def test_ci_tests_all_lines_if_what_they_share_changed(ci, file):
     assert ci({}, [file]) == (0, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
 

@@ -4,6 +4,7 @@
 Each test has its own copy of the scripts, with its own patches/, series and base.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -820,6 +821,22 @@ def test_worktree(repo):
     assert (tree / "kernel/sched/core.c").read_text().endswith("tests\n")
     assert {n for n, v in snapshot(tree).items() if v[1] != before[n][1]} == {"kernel/sched/core.c"}
     assert "is not a name" in repo.run("worktree", "x/y", rc=2).stderr
+
+
+def test_worktree_waits_for_builds(repo):
+    """They hold a shared lock on the tree: its files do not change meanwhile."""
+    tree = Path(repo.run("worktree", "extra", "--extra").stdout.strip())
+    changed = tree / "kernel/sched/core.c"
+    changed.write_text("a defect\n")
+    lock = os.open(tree, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    with subprocess.Popen(repo.command("worktree", "extra", "--extra"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          env=repo.env) as child:
+        assert child.stderr.readline() == f"worktree: waiting for another run in {tree}\n"
+        assert changed.read_text() == "a defect\n"
+        os.close(lock)
+        assert child.wait(timeout=60) == 0
+    assert changed.read_text() != "a defect\n"
 
 
 def test_worktree_leaves_trees_of_the_users_alone(repo):
