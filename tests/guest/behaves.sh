@@ -5,7 +5,8 @@
 #
 # Runs in a guest of four CPUs, of which 0 and 1 share an LLC: hackbench, and where the kernel has STEAL, with it off and on in turn. With
 # NO_STEAL nothing may be stolen. With STEAL there has to be newly-idle balancing, too, if the kernel has schedstats. With STEAL_FIRST,
-# where the kernel has it, tasks are stolen as well, and newly-idle balancing searches the right levels. Prints "steal no", or
+# where the kernel has it, tasks are stolen as well, and newly-idle balancing searches the right levels. Nothing is counted without
+# schedstats. Prints "steal no", or
 # "steal yes stolen N", N being counted if the kernel counts.
 
 d=/sys/kernel/debug/sched
@@ -72,7 +73,15 @@ end_hogs() { kill $hogs; wait $hogs 2>/dev/null; hogs=; }
 
 echo WARN_DOUBLE_CLOCK >$d/features
 has STEAL || { work; echo 'steal no'; exit; }
-[ ! -e /proc/sys/kernel/sched_schedstats ] || echo 1 >/proc/sys/kernel/sched_schedstats
+if [ -e /proc/sys/kernel/sched_schedstats ]; then
+	echo 0 >/proc/sys/kernel/sched_schedstats
+	if [ -e $d/idle_search ]; then
+		work
+		work
+		grep '^cpu' $d/idle_search | grep -q ' [1-9]' && fail 'counted without schedstats'
+	fi
+	echo 1 >/proc/sys/kernel/sched_schedstats
+fi
 first=
 ! has STEAL_FIRST || first=STEAL_FIRST
 echo Y >$d/verbose

@@ -291,13 +291,11 @@ def test_symbol_that_does_not_survive_is_named(kernel, copy, line, asked, got):
 
 
 def test_second_build_compiles_nothing(kernel):
-    started = time.monotonic()
     result = run("build", "--arch", "x86_64", "--config", "guest,steal")
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == kernel
     log = Path(kernel.split("/arch/")[0]) / "build.log"
     assert not re.search(r"^ +(CC|LD) .*(vmlinux|\.o)$", log.read_text(), re.M)
-    assert time.monotonic() - started < 120
 
 
 def test_failed_build_shows_the_log(kernel, copy, tmp_path):
@@ -389,9 +387,10 @@ def test_help(script):
 
 
 def test_guest_image_is_made_once(kernel):
-    started = time.monotonic()
-    result = run("guest-image", "--arch", "x86_64")
-    assert result.returncode == 0, result.stderr
-    assert Path(result.stdout.strip()).is_file()
-    assert result.stderr == ""
-    assert time.monotonic() - started < 5
+    made = []
+    for _ in range(2):
+        result = run("guest-image", "--arch", "x86_64")
+        assert result.returncode == 0, result.stderr
+        file = Path(result.stdout.strip()).stat()
+        made.append((result.stdout, file.st_ino, file.st_mtime_ns))
+    assert made[0] == made[1]

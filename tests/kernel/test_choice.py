@@ -18,10 +18,10 @@ SKIPPED = {
 
 @pytest.fixture(scope="session")
 def choice(run, top):
-    """choice(ARCH, KERNEL): exit status of the boot, and the suite's results, as KTAP."""
-    def boot(arch, image):
+    """choice(ARCH, KERNEL, PARAMETERS): exit status of the boot, and the suite's results, as KTAP."""
+    def boot(arch, image, parameters=""):
         done = run(top / "scripts/boot", "--arch", arch, "--kernel", image, "--smp", "4,sockets=2,cores=2", "--append",
-                   "kunit.enable=1 kunit.autorun=1", "--", "cat", "/sys/kernel/debug/kunit/sched_steal/results", check=False)
+                   f"kunit.enable=1 kunit.autorun=1 {parameters}", "--", "cat", "/sys/kernel/debug/kunit/sched_steal/results", check=False)
         return done.returncode, done.stdout
     return boot
 
@@ -42,6 +42,13 @@ def test_x86_64(choice, kernel, extra_tree):  # noqa: F811
     """With lockdep and KASAN; for another line of kernels than the first one, on the kernel that has its storms."""
     kind = "debug" if first_line() else "plain"
     assert_good(choice("x86_64", kernel("x86_64", kind, extra_tree)), extra_tree, SKIPPED["x86_64"])
+
+
+@pytest.mark.line
+def test_without_nohz(choice, kernel, extra_tree):  # noqa: F811
+    """Then nothing says which CPUs idle, and no wakee waits for its waker."""
+    skipped = SKIPPED["x86_64"] | {"steal_test_other_llc": "needs SYNC_WAIT, WAKEUP_PREEMPTION and nohz, and no EAS"}
+    assert_good(choice("x86_64", kernel("x86_64", "plain", extra_tree), "nohz=off"), extra_tree, skipped)
 
 
 @pytest.mark.full

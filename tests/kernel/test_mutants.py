@@ -8,6 +8,8 @@ a machine that does not end in its time, does not count:
     Check: debug-storm ROUND SIGN  the same under lockdep and KASAN, with long searches
     Check: selftest CASE           the kernel's own selftest, tools/testing/selftests/sched/steal_test: this case fails
     Check: choice CASE             the KUnit suite of the choice of tasks to steal, when the kernel boots
+    Check: choice-KIND CASE        the same; KIND is without-nohz, proxy-exec or arm64
+    Check: relaxed SIGN            the checker of the masks, after a boot with test_storms.RELAXED
     Check: no-memory SIGN          tests/guest/no-memory.sh
     Check: behaves SIGN            tests/guest/behaves.sh
     Check: parameter SIGN          the features file, after a boot with test_boot.PARAMETER
@@ -33,7 +35,7 @@ from test_boot import PARAMETER
 from test_choice import choice  # noqa: F401 (fixture)
 from test_prefixes import boot_behaves
 from test_selftest import WITH_SMT, result, steal_test  # noqa: F401 (fixtures)
-from test_storms import LONG_SEARCHES, kernel, no_memory, storm  # noqa: F401 (fixtures)
+from test_storms import LONG_SEARCHES, kernel, no_memory, relaxed, storm  # noqa: F401 (fixtures)
 
 pytestmark = [pytest.mark.mutants, pytest.mark.line]
 
@@ -44,13 +46,14 @@ SIGNS = {"violation": r"^violation ", "stamp": r"^stamp cpu", "waits": r"^waits 
          "clock": r"WARNING: .* at update_rq_clock", "null": r"KASAN: null-ptr-deref in range",
          "balancing": r"^FAIL: no newly-idle balancing with STEAL$", "twice": r"^FAIL: the LLC is searched a second time$",
          "above": r"^FAIL: levels above the LLC are not searched$", "pinned": r"^FAIL: the LLC is not searched beside .* pinned tasks$",
+         "counted": r"^FAIL: counted without schedstats$", "masks": r"^llc ",
          "ignored": r"(?:^| )(?:STEAL|SYNC_WAIT) ", "shown": r" NO_STEAL_BUSIEST "}
 
 
 def what_catches(patch):
     """The check and its argument, and the pattern of what it says of the defect."""
     check, rest = re.search(r"^Check: (\S+) (.*)$", patch.read_text(), re.M).groups()
-    if check in ("storm", "debug-storm", "no-memory", "behaves", "parameter"):
+    if check in ("storm", "debug-storm", "no-memory", "behaves", "parameter", "relaxed"):
         *rounds, sign = rest.split()
         return check, " ".join(rounds), SIGNS[sign]
     return check, "", rf"^ *not ok \d+ {re.escape(rest)}( #|\s*$)"
@@ -88,6 +91,14 @@ def what_is_said(run, top, cache, kernel, storm, choice, result):  # noqa: F811
             return result("x86_64", kernel("x86_64", "plain", tree), WITH_SMT)[1]
         if check == "choice":
             return choice("x86_64", kernel("x86_64", "plain", tree))[1]
+        if check == "choice-without-nohz":
+            return choice("x86_64", kernel("x86_64", "plain", tree), "nohz=off")[1]
+        if check == "choice-proxy-exec":
+            return choice("x86_64", kernel("x86_64", "matrix/proxy-exec", tree))[1]
+        if check == "choice-arm64":
+            return choice("arm64", kernel("arm64", "plain", tree))[1]
+        if check == "relaxed":
+            return run(*relaxed(top, kernel("x86_64", "plain", tree)), check=False).stdout
         if check == "no-memory":
             return run(*no_memory(top, kernel("x86_64", "debug", tree)), check=False).stdout
         if check == "behaves":
@@ -119,6 +130,6 @@ def test_mutant_is_caught(cache, what_is_said, mutant_tree, patch):
 def test_no_defect_is_found_where_there_is_none(what_is_said, extra_tree, check, rounds):
     said = what_is_said(check, rounds, extra_tree, f"no-mutant-{check}-{rounds}")
     good = {"no-memory": r"^allocations [1-9]", "behaves": r"^steal yes stolen [1-9]", "storm": rf"^round {re.escape(rounds)} seconds \d+ good$",
-            "parameter": r" NO_STEAL STEAL_BUSIEST "}
+            "parameter": r" NO_STEAL STEAL_BUSIEST ", "relaxed": r"^violations 0$"}
     assert re.search(good.get(check.removeprefix("debug-"), r"^ *ok 1 "), said, re.M), said
     assert not re.search("|".join([*SIGNS.values(), r"^ *not ok ", "splats in the kernel log"]), said, re.M), said

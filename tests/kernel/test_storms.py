@@ -277,6 +277,23 @@ def no_memory(top, image):
             "--allow", "Call Trace:", "--add", top / "tests/guest/no-memory.sh", "--", "/opt/no-memory.sh"]
 
 
+# No CPU balances when it is newly idle.
+RELAXED = "relax_domain_level=0"
+
+
+def relaxed(top, image):
+    """The command that prints what the checker says of a machine with RELAXED."""
+    return [top / "scripts/boot", "--arch", "x86_64", "--kernel", image, "--smp", "4,sockets=2,cores=2", "--append", RELAXED, "--",
+            "cat", "/sys/kernel/debug/sched/overload_check"]
+
+
+@pytest.mark.line
+def test_no_mask_without_newly_idle_balancing(run, top, kernel, extra_tree):
+    """CPUs that may not balance when they are newly idle do not steal, and need no mask."""
+    said = run(*relaxed(top, kernel("x86_64", "plain", extra_tree))).stdout
+    assert re.search("^missing 0$", said, re.M) and re.search("^violations 0$", said, re.M) and not re.search("^llc ", said, re.M), said
+
+
 @pytest.mark.full
 def test_failing_allocations(run, top, kernel, extra_tree):
     """Whichever allocation fails in a rebuild of the domains: nothing breaks, a lacking mask is said once, and tasks spread."""
