@@ -251,9 +251,9 @@ def counted(side: str, rows: list[tuple[float, Optional[float]]]) -> str:
 
 
 def kernels_of(plan: dict[str, str]) -> list[str]:
-    """What a plan says of its kernels, without their configurations: base, patched, lines, images; at least one."""
-    texts = [text.partition("=")[2] for text in plan.get("kernels", "").split(",") if text] or [plan.get("kernel", "")]
-    return list(dict.fromkeys(text.partition("+")[0] for text in texts))
+    """What a plan says of its kernels, without labels and configurations: base, patched, lines, images; at least one."""
+    texts = (plan.get("kernels") or plan.get("kernel", "")).split(",")
+    return list(dict.fromkeys((text.partition("=")[2] or text).partition("+")[0] for text in texts))
 
 
 def results(top: Path, titles: dict[str, str], series: Series) -> list[Result]:

@@ -526,6 +526,14 @@ def test_kernels_with_more_configurations(sim):
     sim.whole(6)
 
 
+def test_kernels_of_another_line_in_the_plan(sim):
+    """What STEAL_LINE says is not lost."""
+    shutil.copytree(TOP / "patches", sim.top / "patches", ignore=lambda path, names: [name for name in names if name != "lines"])
+    sim.compare("--runs", 2, "--kernel", "old=base,new=patched", environment={"STEAL_LINE": "6.12"})
+    image = os.path.realpath(sim.top / "scripts/image")
+    assert f"\nkernels old={image},new=6.12\n" in sim.get("out/plan")
+
+
 def test_added_file(sim):
     program = sim.root / "mine"
     program.write_text("#!/bin/sh\nexec load \"$@\"\n")

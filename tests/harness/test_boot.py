@@ -74,5 +74,5 @@ def test_splat(boot):
 
 def test_fault_of_qemu(boot):
     """One of its own assertions: a caller may try again."""
-    stderr = boot('echo "qemu: Assertion `x` failed." >&2; kill -ABRT $$', rc=75)[1]
+    stderr = boot('echo "qemu: Assertion x failed." >&2; kill -ABRT $$', rc=75)[1]
     assert "a fault of QEMU, not of the kernel: one of its own assertions failed; try again" in stderr

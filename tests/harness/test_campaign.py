@@ -83,6 +83,14 @@ def test_all_loads_and_lines_are_compared():
     assert all(one.options.seeds == "published" and one.options.runs >= 6 for one in comparisons().values())
 
 
+@pytest.mark.parametrize("plan, kernels", [
+    ({}, [""]), ({"kernel": "patched"}, ["patched"]), ({"kernel": "6.12"}, ["6.12"]), ({"kernel": "x=6.12+rt"}, ["6.12"]),
+    ({"kernels": "off=base+matrix/up,a=base,all=patched,old=6.12+rt"}, ["base", "patched", "6.12"]), ({"kernels": "a=/one,b=/two"}, ["/one", "/two"])])
+def test_kernels_of_a_plan(plan, kernels):
+    """They say with which patches a result was measured."""
+    assert published.kernels_of(plan) == kernels
+
+
 # bench/campaign.conf
 
 GOOD = "[one]\ntitle = What\nmachine = 1x4x1\nseeds = published\nruns = 2\nloads = hackbench-1  hackbench-2\n"
@@ -119,6 +127,7 @@ def test_conf(tmp_path, monkeypatch):
     (GOOD + "factorial = STEAL,WHAT\n", "[one] factorial: --factorial: 'WHAT' is no bit"), (GOOD + "gate = 1\n", "[one] gate: gate '1': not PERCENT%"),
     (GOOD + "caches = nowhere\n", "[one] caches: --caches nowhere: there is no file"), (GOOD + "line = 1.0\n", "[one] line: '1.0' is no line of patches/lines"),
     (GOOD + "kernels = a=base,b=patched+what\n", "[one] kernels: --kernel: 'b=patched+what' is not an image"),
+    (GOOD + "kernels = a=patched\n", "[one] kernels: fewer than two kernels"),
     (GOOD + "kernels = a=base,b=patched\nsides = off,all\n", "[one] sides: several kernels (--kernel) and --sides exclude each other"),
     (GOOD + "kernels = a=base,b=patched\nline = 6.12\n", "[one] kernels: the key line says which kernel; leave out one of the two"),
     (GOOD + "command = true\n", "[one] loads: --load and a command exclude each other"), (GOOD + "command = 'a\n", "[one]: No closing quotation"),
@@ -435,7 +444,7 @@ def test_page(pages):
     pages.add("large", {"hackbench-16 time": STANDARD_SIDES}, kernel="6.12")
     pages.add("without", {"hackbench-1 time": {"no-first": LOSS}})
     pages.add("append", {"hackbench-1 time": {"nine": LOSS, "all": LOSS}})
-    pages.add("kernels", {"hackbench-1 time": {"b": LOSS}})
+    pages.add("kernels", {"hackbench-1 time": {"b": LOSS}}, kernels="base=base,b=patched+rt", hash_kernel_base="1", hash_kernel_b="2")
     pages.add("bits", {"hackbench-1 time": {"one": LOSS}})
     pages.add("before", {"hackbench-1 time": {"nine": (66.6, True), "all": (-66.6, True)}})
     pages.add("gone", {"hackbench-1 time": {"nine": (77.0, True), "all": (-77.0, True)}})

@@ -36,7 +36,7 @@ def defect():
     open("DIR/taken-back", "w").close()
 
 def test_sleeps(run, defect):
-    run("sh", "-c", "echo $$ >DIR/new && mv DIR/new DIR/pid && exec sleep 1000")
+    run("sh", "-c", "echo $$ >DIR/new && mv DIR/new DIR/pid && exec sleep 300")
 """
 
 
@@ -146,8 +146,10 @@ def test_what_is_killed_ends_in_order(check, top, tmp_path):
     (tmp_path / "tests/kernel/test_it.py").write_text(SLEEPS.replace("DIR", str(tmp_path)))
     with subprocess.Popen([tmp_path / "scripts/check", "tests/kernel"], env=check.environment, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as child:
-        wait_for((tmp_path / "pid").exists)
-        child.terminate()
+        try:
+            wait_for((tmp_path / "pid").exists)
+        finally:
+            child.terminate()
     wait_for((tmp_path / "taken-back").exists)
     wait_for(lambda: gone(int((tmp_path / "pid").read_text())))
 

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from collector import heed_signals
 from conftest import kernel_lines, line_files, named
 from test_tree import LINES, MAKEFILE, NAMES, TEST, Repo, make_tree, replace, template  # noqa: F401  # a fixture
 
@@ -605,7 +606,8 @@ def test_ci_ends_when_it_is_interrupted(ci, tmp_path):
     """At Ctrl-C, which goes to all processes, scripts/check ends in order; nothing else begins."""
     ci({})
     (tmp_path / "scripts/check").write_text("#!/bin/sh\ntrap 'exit 130' INT\necho check\nkill -INT 0\n")
-    done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
+    done = subprocess.run([tmp_path / ".ci/run"], stdout=subprocess.PIPE, text=True, check=False, start_new_session=True,
+                          preexec_fn=heed_signals)
     assert (done.returncode, done.stdout) == (130, "check\n")
 
 

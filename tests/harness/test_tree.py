@@ -832,10 +832,12 @@ def test_worktree_waits_for_builds(repo):
     fcntl.flock(lock, fcntl.LOCK_SH)
     with subprocess.Popen(repo.command("worktree", "extra", "--extra"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                           env=repo.env) as child:
-        assert child.stderr.readline() == f"worktree: waiting for another run in {tree}\n"
-        assert changed.read_text() == "a defect\n"
-        os.close(lock)
+        try:
+            said, held = child.stderr.readline(), changed.read_text()
+        finally:
+            os.close(lock)
         assert child.wait(timeout=60) == 0
+    assert (said, held) == (f"worktree: waiting for another run in {tree}\n", "a defect\n")
     assert changed.read_text() != "a defect\n"
 
 
