@@ -27,6 +27,24 @@ refuse() { say "error: $*"; exit 2; }
 # wrong MESSAGE...: end with a usage error.
 wrong() { refuse "$*; see --help"; }
 
+# at_end [PATH...]: when this script ends, also at a signal, end its background jobs and remove these paths. File systems that are
+# mounted below them stay. bash waits for a program in the foreground before it ends at a signal.
+at_end() {
+	to_remove=("$@")
+	trap end_jobs EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+}
+# shellcheck disable=SC2317  # the trap calls it
+end_jobs() {
+	local pid
+	for pid in $(jobs -p); do
+		kill "$pid" 2>/dev/null || true
+	done
+	wait
+	rm -rf --one-file-system "${to_remove[@]}"
+}
+
 # usage: print the comment block at the head of the calling script, without its '#'.
 usage() { sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; }
 

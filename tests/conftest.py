@@ -20,9 +20,20 @@ def cache_directory():
 
 
 def pytest_configure(config):
-    """At SIGTERM pytest ends as at Ctrl-C: commands end, and planted defects are taken back. A worker of xdist ends with pytest."""
-    if not hasattr(config, "workerinput"):
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """At SIGTERM, or SIGHUP if it is not ignored, pytest ends as at Ctrl-C: commands end, and planted defects are taken back. Another such
+    signal does nothing meanwhile. A worker of xdist ends with pytest."""
+    if hasattr(config, "workerinput"):
+        return
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+
+    def end(number, frame):
+        for each in numbers:
+            # not SIG_IGN, which commands would inherit
+            signal.signal(each, lambda *_: None)
+        signal.default_int_handler(number, frame)
+
+    for number in numbers:
+        signal.signal(number, end)
 
 
 def tried(command, **options):

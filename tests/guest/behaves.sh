@@ -6,8 +6,7 @@
 # Runs in a guest of four CPUs, of which 0 and 1 share an LLC: hackbench, and where the kernel has STEAL, with it off and on in turn. With
 # NO_STEAL nothing may be stolen. With STEAL there has to be newly-idle balancing, too, if the kernel has schedstats. With STEAL_FIRST,
 # where the kernel has it, tasks are stolen as well, and newly-idle balancing searches the right levels. Nothing is counted without
-# schedstats. Prints "steal no", or
-# "steal yes stolen N", N being counted if the kernel counts.
+# schedstats. Prints "steal no", or "steal yes stolen N", N being counted if the kernel counts.
 
 d=/sys/kernel/debug/sched
 tries='1 2 3 4 5'
@@ -16,6 +15,8 @@ work() { hackbench -g 1 -l 50 >/dev/null || fail 'hackbench'; }
 has() { grep -qw "\(NO_\)\?$1" $d/features; }
 set_features() { for f; do echo "$f" >$d/features || fail "$f"; done; }
 stolen() { awk '/^cpu/ { s += $2 } END { print s + 0 }' $d/idle_search 2>/dev/null || echo 0; }
+# counted: all that is counted of stealing
+counted() { grep '^cpu' $d/idle_search; }
 # balanced: how often domains were searched by CPUs that were newly idle: the 23rd counter of version 17, the 17th of version 16,
 # which does not have the domain's name
 balanced() {
@@ -76,9 +77,10 @@ has STEAL || { work; echo 'steal no'; exit; }
 if [ -e /proc/sys/kernel/sched_schedstats ]; then
 	echo 0 >/proc/sys/kernel/sched_schedstats
 	if [ -e $d/idle_search ]; then
+		before=$(counted)
 		work
 		work
-		grep '^cpu' $d/idle_search | grep -q ' [1-9]' && fail 'counted without schedstats'
+		[ "$(counted)" = "$before" ] || fail 'counted without schedstats'
 	fi
 	echo 1 >/proc/sys/kernel/sched_schedstats
 fi

@@ -4,7 +4,9 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 
 import pytest
 from commands import gone, wait_for
@@ -151,6 +153,34 @@ def test_what_is_killed_ends_in_order(check, top, tmp_path):
         finally:
             child.terminate()
     wait_for((tmp_path / "taken-back").exists)
+    wait_for(lambda: gone(int((tmp_path / "pid").read_text())))
+
+
+@pytest.mark.parametrize("first, hangup", [
+    (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)])
+def test_pytest_ends_in_order(top, tmp_path, first, hangup):
+    """Also if more signals follow, and, if it ignores SIGHUP as under nohup, not at that."""
+    shutil.copy(top / "tests/conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(SLEEPS.replace("DIR", str(tmp_path)).replace(
+        "    yield\n", f"    yield\n    open('{tmp_path}/begun', 'w').close()\n    import time; time.sleep(2)\n"))
+    with subprocess.Popen(["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], cwd=tmp_path, start_new_session=True,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup)) as child:
+        try:
+            wait_for((tmp_path / "pid").exists)
+            if hangup == signal.SIG_IGN:
+                child.send_signal(signal.SIGHUP)
+                time.sleep(1)
+                assert not gone(int((tmp_path / "pid").read_text()))
+            child.send_signal(first)
+            wait_for((tmp_path / "begun").exists)
+            child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGHUP)
+            assert child.wait(60) == 2
+        finally:
+            child.kill()
+    assert (tmp_path / "taken-back").exists()
     wait_for(lambda: gone(int((tmp_path / "pid").read_text())))
 
 

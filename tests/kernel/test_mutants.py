@@ -22,6 +22,7 @@ Without a defect the same checks, on the same kernels, find nothing: test_no_def
 test_kunit itself.
 """
 
+import fcntl
 import functools
 import os
 import pathlib
@@ -69,12 +70,15 @@ CHECKS = sorted({what_catches(patch)[:2] for patch in MUTANTS} - {("kunit", "")}
 @pytest.fixture
 def mutant_tree(run, extra_tree, request):
     """The tree with the series and the extra patches, and with the defect for as long as the test runs."""
-    done = run("git", "apply", request.param, cwd=extra_tree, check=False)
-    if done.returncode and not first_line() and request.param.name not in OWN:
-        pytest.skip("made for the code of the first line")
-    assert not done.returncode, done.stdout
-    yield extra_tree
-    run("git", "apply", "--reverse", request.param, cwd=extra_tree)
+    # scripts/worktree waits for this lock, too
+    with open(f"{extra_tree}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run("git", "apply", request.param, cwd=extra_tree, check=False)
+        if done.returncode and not first_line() and request.param.name not in OWN:
+            pytest.skip("made for the code of the first line")
+        assert not done.returncode, done.stdout
+        yield extra_tree
+        run("git", "apply", "--reverse", request.param, cwd=extra_tree)
 
 
 @pytest.fixture
