@@ -190,7 +190,8 @@ class Page:
     def about(self) -> list[tuple[str, str, str]]:
         """The loads: (name, what it is, what its levels count)."""
         plans = [one.summary.plan for one in self.measured]
-        return sorted({(load, plan.get(f"about:{load}"), plan.get(f"level_name:{load}")) for plan in plans for load in plan.loads})
+        return sorted({(load, f"`{plan.get('command')}`" if load == "command" else plan.get(f"about:{load}"), plan.get(f"level_name:{load}"))
+                       for plan in plans for load in plan.loads})
 
     @property
     def picture(self) -> "Picture":
