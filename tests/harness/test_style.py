@@ -120,7 +120,7 @@ def test_init_of_the_guest_refuses_a_host(run):
 
 def is_raw(path):
     """A record that is kept as it came."""
-    return (TOP / "Documentation/results" in path.parents or path.suffix in (".png", ".svg")
+    return (TOP / "Documentation/results" in path.parents or path.suffix == ".svg"
             or path.parent == TOP / "tests/data" and path.name != "README")
 
 
