@@ -38,11 +38,12 @@ at_end() {
 # shellcheck disable=SC2317  # the trap calls it
 end_jobs() {
 	local pid
+	trap '' INT TERM HUP
 	for pid in $(jobs -p); do
 		kill "$pid" 2>/dev/null || true
 	done
 	wait
-	rm -rf --one-file-system "${to_remove[@]}"
+	rm -rf --one-file-system "${to_remove[@]}" || true
 }
 
 # usage: print the comment block at the head of the calling script, without its '#'.

@@ -20,11 +20,11 @@ def cache_directory():
 
 
 def pytest_configure(config):
-    """At SIGTERM, or SIGHUP if it is not ignored, pytest ends as at Ctrl-C: commands end, and planted defects are taken back. Another such
-    signal does nothing meanwhile. A worker of xdist ends with pytest."""
+    """At SIGTERM and SIGHUP, pytest ends as at Ctrl-C: commands end, and planted defects are taken back. A second signal does nothing. A
+    signal that was ignored stays so. A worker of xdist ends with pytest."""
     if hasattr(config, "workerinput"):
         return
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
 
     def end(number, frame):
         for each in numbers:

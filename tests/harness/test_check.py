@@ -157,7 +157,7 @@ def test_what_is_killed_ends_in_order(check, top, tmp_path):
 
 
 @pytest.mark.parametrize("first, hangup", [
-    (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)])
+    (signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)])
 def test_pytest_ends_in_order(top, tmp_path, first, hangup):
     """Also if more signals follow, and, if it ignores SIGHUP as under nohup, not at that."""
     shutil.copy(top / "tests/conftest.py", tmp_path)
@@ -175,8 +175,8 @@ def test_pytest_ends_in_order(top, tmp_path, first, hangup):
                 assert not gone(int((tmp_path / "pid").read_text()))
             child.send_signal(first)
             wait_for((tmp_path / "begun").exists)
-            child.send_signal(signal.SIGTERM)
-            child.send_signal(signal.SIGHUP)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                child.send_signal(number)
             assert child.wait(60) == 2
         finally:
             child.kill()
