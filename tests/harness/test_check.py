@@ -160,13 +160,18 @@ def test_what_is_killed_ends_in_order(check, top, tmp_path):
     (signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_IGN)])
 def test_pytest_ends_in_order(top, tmp_path, first, hangup):
     """Also if more signals follow, and, if it ignores SIGHUP as under nohup, not at that."""
+    def dispositions():
+        # a shell ignores SIGINT for its background jobs
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, hangup)
+
     shutil.copy(top / "tests/conftest.py", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(SLEEPS.replace("DIR", str(tmp_path)).replace(
         "    yield\n", f"    yield\n    open('{tmp_path}/begun', 'w').close()\n    import time; time.sleep(2)\n"))
     with subprocess.Popen(["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "test_it.py"], cwd=tmp_path, start_new_session=True,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                          preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup)) as child:
+                          preexec_fn=dispositions) as child:
         try:
             wait_for((tmp_path / "pid").exists)
             if hangup == signal.SIG_IGN:
