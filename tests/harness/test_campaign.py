@@ -68,7 +68,7 @@ def test_no_figure_is_of_older_code():
     versions = {result.name: result.declared for result in results}
     checked = 0
     for row in (TOP / published.TEMPLATES / "readme-table.md.j2").read_text().splitlines():
-        for name in re.findall(r"(?:better|percent|median|effect)\('([^']+)'", row):
+        for name in re.findall(r"(?:better|percent|median|cells|metric)\('([^']+)'", row):
             checked += 1
             assert not versions[name] or f"*{versions[name]}:*" in row, f"{name} is of {versions[name]}, and the row does not say so: {row}"
     assert checked >= 30
