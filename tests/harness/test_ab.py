@@ -534,6 +534,13 @@ def test_kernels_of_another_line_in_the_plan(sim):
     assert f"\nkernels old={image},new=6.12\n" in sim.get("out/plan")
 
 
+@pytest.mark.parametrize("words, kernel", [([], "6.12"), (["--kernel", "patched"], "6.12"), (["--kernel", "x=patched"], "x=6.12"), (["--kernel", "7.3"], "7.3")])
+def test_kernel_of_another_line_in_the_plan(sim, words, kernel):
+    shutil.copytree(TOP / "patches", sim.top / "patches", ignore=lambda path, names: [name for name in names if name != "lines"])
+    sim.compare("--runs", 2, *words, environment={"STEAL_LINE": "6.12"})
+    assert f"\nkernel {kernel}\n" in sim.get("out/plan")
+
+
 def test_added_file(sim):
     program = sim.root / "mine"
     program.write_text("#!/bin/sh\nexec load \"$@\"\n")
