@@ -264,8 +264,8 @@ def schedstat_figures(files: dict[str, bytes], window: int, nodes: dict[int, str
     searches = [read_idle_search(text_of(files, f"idle_search.{when}")) for when in ("before", "after")]
     if None not in searches:
         zeros = [0, 0, 0, 0]
-        steals, _, newidle, stealing = (
-            sum(searches[1].get(cpu, zeros)[i] - searches[0].get(cpu, zeros)[i] for cpu in after.cpus) for i in range(4))
+        spent = [[searches[1].get(cpu, zeros)[i] - searches[0].get(cpu, zeros)[i] for cpu in after.cpus] for i in range(4)]
+        steals, newidle, stealing = sum(map(wrapped, spent[0])), sum(spent[2]), sum(spent[3])
         figures["find_percent"] = 100 * (newidle + stealing) / (window * count)
         figures["steal"] = steals / count
     if len(set(nodes.values())) > 1 and after.domains:

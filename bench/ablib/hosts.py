@@ -40,6 +40,10 @@ for c in %s; do
 	command -v "$c" >/dev/null 2>&1 || missing="$missing $c"
 done
 echo "missing$missing"
+features=${STEAL_SYS:-/sys}/kernel/debug/sched/features
+if [ -w "$features" ] && [ -z "$(cat "$features" 2>/dev/null)" ]; then
+	echo "locked $features"
+fi
 echo "cores $(nproc 2>/dev/null || echo 1)"
 echo "kernel $(uname -srv)"
 echo "home $PWD"

@@ -2,6 +2,7 @@
 """A comparison that is being measured: its directory, what is to be done in which order, what a person sees meanwhile, and the
 measurement on this machine."""
 
+import contextlib
 import csv
 import fcntl
 import hashlib
@@ -10,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -53,7 +55,10 @@ def sha(*paths: Path) -> str:
 
 
 def project() -> str:
-    done = subprocess.run(["git", "-C", str(TOP), "describe", "--always", "--dirty", "--tags"], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", "-C", str(TOP), "describe", "--always", "--dirty", "--tags"], capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
     return done.stdout.strip() or "unknown"
 
 
@@ -367,10 +372,50 @@ class Child:
         self.reader.join(2)
 
 
+FEATURES = Path(os.environ.get("STEAL_SYS", "/sys")) / "kernel/debug/sched/features"
+
+
+def lock_machine() -> int:
+    """Only one comparison at a time changes the settings of this machine and puts them back. The lock is on a directory of the kernel, which
+    all see; it holds as long as the file that this returns is open."""
+    lock = os.open(FEATURES.parents[2], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise Stop(3, "another bench/ab measures this machine; wait for it to end") from error
+    return lock
+
+
+def put_back(unit: Path, schedule: Path) -> None:
+    """What a collector has changed that was killed: its note is there. One that has nothing to do puts back all but the features."""
+    note = unit / ".was"
+    if not note.exists():
+        return
+    boot, was = note.read_text().splitlines()[:2]
+    if boot == (Path(os.environ.get("STEAL_PROC", "/proc")) / "sys/kernel/random/boot_id").read_text().strip():
+        for word in was.split():
+            with contextlib.suppress(OSError):
+                FEATURES.write_text(word + "\n")
+        if not set(was.split()) <= set(FEATURES.read_text().split()):
+            say(f"error: the features are not as they were; write into {FEATURES}, one by one: {was}")
+            return
+    schedule.write_text("")
+    child = Child(["sh", loads.COLLECT / "collect.sh", "--out", unit, "--schedule", schedule])
+    try:
+        child.wait()
+    finally:
+        child.end()
+    if note.exists():
+        said = [line.replace("collect: ", "", 1) for line in child.take()]
+        say(f"error: sched_schedstats may not be as it was{f' ({said[-1]})' if said else ''}; line 3 of {note} has what it was")
+
+
 def measure_here(job: Job) -> None:
     """Makes the runs on this machine, a pair at a time: in between, nothing runs, and this program has the time for a table."""
     directory, options, schedule = job.directory, job.options, job.schedule()
     unit = directory.raw / "here"
+    lock = lock_machine()
 
     def runs() -> set[str]:
         return {f"{path.parent.name}/{path.name}" for path in unit.glob("runs/*/[0-9]*")}
@@ -395,12 +440,17 @@ def measure_here(job: Job) -> None:
             status = child.wait()
         finally:
             child.end()
+            if child.process.returncode < 0:
+                # It was killed: so is what it had started, the command and the clock of --timeout.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.process.pid, signal.SIGKILL)
+            put_back(unit, file)
             file.unlink(missing_ok=True)
         for line in child.take():
             progress.message(line.replace("collect: ", "ab: ", 1))
         now = done()
         if status not in (0, 1) or not {("", *step) for step in some} <= now:
-            if not runs():
+            if not runs() and not (unit / ".was").exists():
                 directory.discard()
             if status not in (1, 2, 3):
                 say(f"error: the collector ended with status {status}; to continue: the same command with --out {directory.path}")
@@ -411,3 +461,4 @@ def measure_here(job: Job) -> None:
             progress.clear()
             raise
     progress.end(done())
+    os.close(lock)

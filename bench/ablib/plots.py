@@ -31,9 +31,9 @@ STYLES = ("-", "--", "-.", ":")
 VERDICTS = {"GAIN": "#0072B2", "LOSS": "#D55E00", "DIFF": "#D55E00"}
 OTHER = "#555555"
 BUSY, NOTHING_WAITS, WASTED, UNKNOWN = "#33476b", "#dbe7f3", "#ff4d00", "#b5aa99"
-SETTINGS = {"font.size": 9, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "path",
-            # A metric's name is text, whatever is in it.
-            "text.parse_math": False}
+SETTINGS = {"font.size": 9, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "path"}
+# A metric's name is text, whatever is in it. Versions before 3.6 lack the setting.
+SETTINGS |= {"text.parse_math": False} if "text.parse_math" in matplotlib.rcParams else {}
 # In one picture at most so many lines, and on one page so many pictures of busy CPUs.
 LINES, RASTERS = 6, 3
 PERCENTILE = re.compile(r"(.*?)_?(?:p([0-9]{1,2}(?:\.[0-9]+)?)|(max))")

@@ -127,11 +127,14 @@ def read(lines: Iterable[str], where: str) -> tuple[dict[str, str], list[Event]]
 
 
 def llcs_of(topology: str) -> list[list[int]]:
-    """The CPUs of each LLC, in the order of their first CPUs, from the lines `cpu N ... llc L ...`."""
-    members: dict[str, list[int]] = {}
+    """The CPUs of each LLC, in the order of their first CPUs, from the lines `cpu N ... llc L node M`.
+
+    The scheduler's LLC ends with the node. That of sysfs does not, where the hardware splits a socket into nodes.
+    """
+    members: dict[tuple[str, str], list[int]] = {}
     for cpu, words in sorted(topology_of(topology).items()):
-        members.setdefault(words.get("llc", "-"), []).append(cpu)
-    if not members or "-" in members:
+        members.setdefault((words.get("llc", "-"), words.get("node", "-")), []).append(cpu)
+    if not members or "-" in [llc for llc, _ in members]:
         raise AbError("machine/topology: does not say which CPUs share an LLC")
     llcs = list(members.values())
     if sorted(sum(llcs, [])) != list(range(sum(map(len, llcs)))):

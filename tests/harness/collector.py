@@ -100,8 +100,8 @@ class Machine:
         assert [path for path in self.out.rglob(".*") if path.name != ".lock"] == []
 
     def popen(self, words, **more):
-        return subprocess.Popen([str(word) for word in words], cwd=self.root, text=True, stdout=subprocess.PIPE, preexec_fn=heed_signals,
-                                **({"env": self.environment, "stderr": subprocess.PIPE} | more))
+        return subprocess.Popen([str(word) for word in words], cwd=self.root, text=True, stdout=subprocess.PIPE,
+                                **({"env": self.environment, "stderr": subprocess.PIPE, "preexec_fn": heed_signals} | more))
 
     @staticmethod
     def finish(process, rc=0):

@@ -24,7 +24,7 @@ sys.path[:0] = [str(FAKES), str(TOP / "bench")]
 from ablib import features, fold, table  # noqa: E402
 from ablib.plan import read_plan  # noqa: E402
 from collector import FEATURES, Machine, make_checkout  # noqa: E402
-from commands import gone, wait_for  # noqa: E402
+from commands import gone, processes, wait_for  # noqa: E402
 
 
 class Here(Machine):
@@ -253,6 +253,63 @@ def test_second_call_is_refused(here):
     assert "another bench/ab uses this directory" in stderr
     process.send_signal(signal.SIGINT)
     here.finish(process, 130)
+
+
+def test_other_comparison_of_this_machine_is_refused(here):
+    """Whatever its directory: each would put back what the other has set."""
+    process = here.start("--out", here.out, "--", "load", "1000", "900", "hang-on")
+    wait_for((here.root / "proc/pids").exists)
+    _, stderr = here.ab("--out", here.root / "other", "--", "load", "1000", "900", rc=3)
+    assert "another bench/ab measures this machine" in stderr and not (here.root / "other/raw").exists()
+    process.send_signal(signal.SIGINT)
+    here.finish(process, 130)
+    here.untouched()
+
+
+def test_killed_collector(here):
+    """What it had changed is put back, also in its first run, and what it had started is killed."""
+    process = here.start("--out", here.out, "--", "load", "1000", "900", "hang-off")
+    wait_for(lambda: (here.root / "proc/pids").exists() and here.get("proc/pids") and here.get(FEATURES).split() == ["NO_STEAL"])
+    pid = int((here.out / "raw/here/.was").read_text().splitlines()[3])
+    os.kill(pid, signal.SIGKILL)
+    _, stderr = here.finish(process, 3)
+    assert here.all_gone() and not processes(str(here.out))
+    assert "the collector ended with status -9" in stderr and "as it was" not in stderr and "as they were" not in stderr
+    here.untouched()
+
+
+def test_note_of_a_killed_collector_stays(here):
+    """If nothing can put the settings back, the note says what they were."""
+    process = here.start("--out", here.out, "--", "load", "1000", "900", "hang-off")
+    wait_for(lambda: (here.root / "proc/pids").exists() and here.get("proc/pids") and (here.out / "raw/here/.was").exists())
+    collect = here.top / "bench/collect/collect.sh"
+    collect.rename(f"{collect}.away")
+    pid = int((here.out / "raw/here/.was").read_text().splitlines()[3])
+    os.kill(pid, signal.SIGKILL)
+    _, stderr = here.finish(process, 3)
+    assert f"line 3 of {here.out}/raw/here/.was has what it was" in stderr and here.get(FEATURES).split() == ["STEAL"]
+    assert (here.out / "raw/here/.was").read_text().splitlines()[1:3] == ["STEAL ", "0"]
+
+
+def test_nohup(here):
+    process = here.start("--out", here.out, "--runs", 2, "--", "load", "1000", "900",
+                         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_for((here.out / "raw/here/runs").exists)
+    process.send_signal(signal.SIGHUP)
+    here.finish(process)
+    here.untouched()
+
+
+def test_features_that_nobody_can_read(here):
+    """As in kernel lockdown: root may write the file, and reading fails."""
+    here.put(FEATURES, "")
+    _, stderr = here.compare(rc=3)
+    assert f"{FEATURES}: cannot be read (kernel lockdown?)" in stderr and not here.out.exists()
+
+
+def test_some_of_the_cpus(here):
+    _, stderr = here.compare("--runs", 2, preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+    assert (f"may use 1 of {os.cpu_count()} CPUs" in stderr) == (os.cpu_count() > 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

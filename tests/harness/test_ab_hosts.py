@@ -3,6 +3,7 @@
 
 import contextlib
 import csv
+import fcntl
 import getpass
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -461,6 +463,28 @@ def test_interrupted_on_hosts(lab, number):
     assert "3 of 5 pairs; going on" in stderr and len(lab.rows) == 10
     # the 4th of side all was interrupted, and its other run may have been
     assert (home / "proc/count-on").read_text() == "6"
+
+
+def test_measured_hosts_wait_for_another_comparison(lab):
+    """While it has the machine."""
+    with contextlib.ExitStack() as files:
+        for host in lab.hosts.values():
+            file = os.open(host.home / "sys/kernel", os.O_RDONLY)
+            files.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        process = lab.start("--runs", 2, "--", "load", "1000", "900")
+        wait_for(lambda: all((host.home / ".cache/sched-steal-ab").exists() for host in lab.hosts.values()))
+        time.sleep(2)
+        assert not any((host.home / "proc/pids").exists() for host in lab.hosts.values())
+    lab.finish(process)
+    assert len(lab.rows) == 8
+    lab.nothing_left()
+
+
+def test_locked_host(lab):
+    (lab.hosts["beta"].home / "sys/kernel/debug/sched/features").write_text("")
+    stderr = lab.ab("--", "load", "1000", "900", rc=3)[1]
+    assert "host beta: " in stderr and "cannot be read (kernel lockdown?)" in stderr
 
 
 def test_host_cannot_measure(lab):

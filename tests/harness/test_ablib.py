@@ -303,8 +303,8 @@ AFTER = "version 15\ntimestamp 2\ncpu0 0 0 110 70 60 0 501000 0 80\ncpu1 0 0 4 2
 def test_row(raw):
     made = raw(machine="1x2x1", metrics=("score=score: ([0-9.]+),ops,more", "time"))
     made.run(3, "on", 1000000, unit="p3", position=1, stdout="score: 12.5\n", stderr="warning",
-             schedstat_before=BEFORE, schedstat_after=AFTER, idle_search_before="version 1\ncpu0 0 0 0 0\ncpu1 0 0 0 0\n",
-             idle_search_after="version 1\ncpu0 6 1 3000 1000\ncpu1 0 0 0 0\n",
+             schedstat_before=BEFORE, schedstat_after=AFTER, idle_search_before="version 1\ncpu0 4294967294 0 0 0\ncpu1 0 0 0 0\n",
+             idle_search_after="version 1\ncpu0 4 1 3000 1000\ncpu1 0 0 0 0\n",
              perf_stat="1234,,context-switches,1,100.00,,\n<not supported>,,cycles,0,0,,\n")
     made.archive("p3")
     (row,) = made.rows()

@@ -199,8 +199,13 @@ def test_no_llcs(topology, why):
         traces.llcs_of(topology)
 
 
+def test_llcs_end_with_the_node():
+    topology = "".join(f"cpu {cpu} llc 0-3 node {cpu // 2}\n" for cpu in range(4))
+    assert traces.llcs_of(topology) == [[0, 1], [2, 3]]
+
+
 def test_llcs():
-    assert traces.llcs_of("cpu 0 node 0 llc 0,2\ncpu 10 llc x\n" + "".join(f"cpu {cpu} llc {'0,2' if cpu in (0, 2) else 'x'}\n"
+    assert traces.llcs_of("cpu 0 node 0 llc 0,2\ncpu 10 llc x node 0\n" + "".join(f"cpu {cpu} llc {'0,2' if cpu in (0, 2) else 'x'} node 0\n"
                                                                          for cpu in range(1, 10))) == [[0, 2], [1, *range(3, 11)]]
 
 
