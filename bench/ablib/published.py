@@ -9,6 +9,7 @@ runs.csv has another format, table.txt.
 
 import configparser
 import functools
+import math
 import re
 import subprocess
 from dataclasses import dataclass
@@ -167,7 +168,8 @@ class Figures:
         for words in map(str.split, (self.root / name / "table.txt").read_text().splitlines()):
             if len(words) > 8 and words[-1].isdigit() and re.fullmatch(r"-?[0-9.]+", words[-6]):
                 case, metric = (f"hackbench-{words[0]}", "time") if words[1] == "on" else words[:2]
-                rows.append((case, metric, float(words[-6]), None if words[-3] == "-" else float(words[-3])))
+                # A loss may be printed as 0.0: then it is -0.0 here.
+                rows.append((case, metric, -abs(float(words[-6])) if words[-2] == "LOSS" else float(words[-6]), None if words[-3] == "-" else float(words[-3])))
         return rows
 
     def row(self, name: str, case: str, side: str, metric: str = "") -> table.Row:
@@ -246,7 +248,7 @@ class Figures:
 def counted(side: str, rows: list[tuple[float, Optional[float]]]) -> str:
     """How many rows (better %, p) of a side are gains, and how many losses."""
     sure = [better for better, p in rows if p is not None and p < stats.ALPHA]
-    lost = sum(better < 0 for better in sure)
+    lost = sum(math.copysign(1, better) < 0 for better in sure)
     return f"{side}: {table.plural(len(sure) - lost, 'gain')}, {lost} loss{'es' * (lost != 1)} of {len(rows)}"
 
 
