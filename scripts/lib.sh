@@ -40,7 +40,8 @@ end_jobs() {
 	local pid
 	trap '' INT TERM HUP
 	for pid in $(jobs -p); do
-		kill "$pid" 2>/dev/null || true
+		# of one that setsid has started, all processes
+		kill -- "-$pid" 2>/dev/null || kill "$pid" 2>/dev/null || true
 	done
 	wait
 	rm -rf --one-file-system "${to_remove[@]}" || true
@@ -162,7 +163,7 @@ pinned() { [ ! -f "$line_base" ] || sed -n "s|^$1=||p" "$line_base"; }
 tested_commit() {
 	local commit changed
 	commit=$(git -C "$top" rev-parse --short=12 HEAD) || die "--write: $top is not in git"
-	changed=$(git -C "$top" status --porcelain -- "$@" ':!patches/lines')
+	changed=$(git -C "$top" status --porcelain -- "$@" ':!patches/lines') || die "--write: git status failed in $top (see above)"
 	[ -z "$changed" ] || refuse "--write: $top has changes that are not in git; commit or move away: $(sed -n '1,3s/^...//p' <<<"$changed" | paste -sd ' ')"
 	echo "$commit"
 }

@@ -16,7 +16,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 def cache_directory():
     """As scripts/lib.sh has it."""
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get("STEAL_CACHE") or default + "/sched-steal")
+    return pathlib.Path(os.environ.get("STEAL_CACHE") or default + "/sched-steal").absolute()
 
 
 def pytest_configure(config):

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from commands import processes, wait_for
 from conftest import line_files, named
 from test_kernel_lines import OTHER, archive, repo  # noqa: F401  # fixtures
 from test_tree import NAMES, make_tree, replace, snapshot, template  # noqa: F401  # a fixture
@@ -401,6 +402,7 @@ def guest(repo, builder):  # noqa: F811
     for name, text in {
             "id": "echo 0",
             "mmdebstrap": "printf '%s\\n' \"$@\" >\"$FAKES/hooks\"; cp \"$TMPDIR/init\" \"$FAKES/init\"\n"
+                          "[ ! -f \"$FAKES/waits\" ] || { trap : INT TERM HUP; sleep 61 & while kill -0 $!; do wait $!; done; }\n"
                           "[ ! -f \"$FAKES/failed\" ] || : >\"$TMPDIR/failed\"; [ ! -f \"$FAKES/broken\" ] || { echo refused; exit 1; }",
             "qemu-system-x86_64": "printf '%s\\n' \"$@\" >\"$FAKES/qemu\"; while [ \"$1\" != -serial ]; do shift; done\n"
                                   "cat \"$FAKES/console\" >\"${2#file:}\"; [ ! -f \"$FAKES/hangs\" ] || exec sleep 60"}.items():
@@ -474,6 +476,19 @@ def test_boot_package_is_interrupted(repo, guest, builder):  # noqa: F811
         running.terminate()
         assert running.wait(20) == 143
     assert not list(repo.cache.glob("boot-package.*"))
+
+
+def test_boot_package_is_interrupted_early(repo, guest, builder):  # noqa: F811
+    """mmdebstrap waits for what it has started."""
+    guest(*STOLE)
+    (builder / "waits").write_text("")
+    with subprocess.Popen(repo.command("boot-package", repo.tmp / "any.deb"), env=repo.env, cwd=repo.tmp / "cwd", stderr=subprocess.PIPE, text=True) as running:
+        while "installing" not in running.stderr.readline():
+            assert running.poll() is None
+        wait_for(lambda: processes("sleep 61"))
+        running.terminate()
+        assert running.wait(20) == 143
+    assert not processes("sleep 61") and not list(repo.cache.glob("boot-package.*"))
 
 
 def test_boot_package_bad_input(repo, guest, builder):  # noqa: F811

@@ -73,12 +73,14 @@ def mutant_tree(run, extra_tree, request):
     # scripts/worktree waits for this lock, too
     with open(f"{extra_tree}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = run("git", "apply", request.param, cwd=extra_tree, check=False)
-        if done.returncode and not first_line() and request.param.name not in OWN:
-            pytest.skip("made for the code of the first line")
-        assert not done.returncode, done.stdout
-        yield extra_tree
-        run("git", "apply", "--reverse", request.param, cwd=extra_tree)
+        try:
+            done = run("git", "apply", request.param, cwd=extra_tree, check=False)
+            if done.returncode and not first_line() and request.param.name not in OWN:
+                pytest.skip("made for the code of the first line")
+            assert not done.returncode, done.stdout
+            yield extra_tree
+        finally:
+            run("git", "checkout", "-q", "--", ".", cwd=extra_tree)
 
 
 @pytest.fixture
