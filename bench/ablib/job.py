@@ -398,7 +398,8 @@ def put_back(unit: Path, schedule: Path) -> None:
             with contextlib.suppress(OSError):
                 FEATURES.write_text(word + "\n")
         if not set(was.split()) <= set(FEATURES.read_text().split()):
-            say(f"error: the features are not as they were; write into {FEATURES}, one by one: {was}")
+            say(f"error: the features are not as they were; write into {FEATURES}, one by one: {was}; line 3 of {note} is the former "
+                "sched_schedstats, line 5 the former tracing_on and buffer_size_kb")
             return
     schedule.write_text("")
     child = Child(["sh", loads.COLLECT / "collect.sh", "--out", unit, "--schedule", schedule])
@@ -415,7 +416,11 @@ def measure_here(job: Job) -> None:
     """Makes the runs on this machine, a pair at a time: in between, nothing runs, and this program has the time for a table."""
     directory, options, schedule = job.directory, job.options, job.schedule()
     unit = directory.raw / "here"
-    lock = lock_machine()
+    try:
+        lock = lock_machine()
+    except Stop:
+        directory.discard()
+        raise
 
     def runs() -> set[str]:
         return {f"{path.parent.name}/{path.name}" for path in unit.glob("runs/*/[0-9]*")}
@@ -439,6 +444,8 @@ def measure_here(job: Job) -> None:
         try:
             status = child.wait()
         finally:
+            # A second signal is not to come between. Not SIG_IGN, which what put_back() starts would inherit.
+            handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
             child.end()
             if child.process.returncode < 0:
                 # It was killed: so is what it had started, the command and the clock of --timeout.
@@ -446,6 +453,8 @@ def measure_here(job: Job) -> None:
                     os.killpg(child.process.pid, signal.SIGKILL)
             put_back(unit, file)
             file.unlink(missing_ok=True)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         for line in child.take():
             progress.message(line.replace("collect: ", "ab: ", 1))
         now = done()

@@ -7,7 +7,7 @@
 # ssh ends, and puts all back, when the connection is lost. If the machine has flock, it first waits for another collector here, a
 # minute at most.
 #
-# Exit status: that of COMMAND; 3 another one did not end.
+# Exit status: that of COMMAND; 4 another collector did not end.
 
 case ${1:---help} in
 --help) sed -n '/^# Usage:/,/^[^#]*$/s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -19,7 +19,7 @@ if command -v flock >/dev/null && [ -r "$lock" ]; then
 	tries=0
 	until flock -n 9; do
 		tries=$((tries + 1))
-		[ "$tries" -lt 60 ] || { echo 'error: another comparison measures this machine; wait for it to end' >&2; exit 3; }
+		[ "$tries" -lt 60 ] || { echo 'error: another comparison measures this machine; wait for it to end' >&2; exit 4; }
 		sleep 1
 	done
 fi

@@ -481,6 +481,32 @@ def test_measured_hosts_wait_for_another_comparison(lab):
     lab.nothing_left()
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
+def test_machine_that_stays_taken(tmp_path, shell):
+    """attended.sh gives up with a status that bench/ab takes for a lost connection. Its command does not have the lock."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sleep").write_text(f"#!/bin/sh\necho >>{tmp_path}/slept\n")
+    (tmp_path / "bin/sleep").chmod(0o755)
+    (tmp_path / "sys/kernel").mkdir(parents=True)
+    environment = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "STEAL_SYS": str(tmp_path / "sys")}
+    words = [shell, *["sh"] * (shell == "busybox"), TOP / "bench/collect/attended.sh", "sh", "-c", "[ ! -e /proc/self/fd/9 ] && exit 7"]
+
+    def attended():
+        stdin, other_end = os.pipe()
+        with open(stdin), open(other_end, "w"):
+            return subprocess.run(words, env=environment, stdin=stdin, capture_output=True, text=True, check=False)
+
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    file = os.open(tmp_path / "sys/kernel", os.O_RDONLY)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    done = attended()
+    assert (done.returncode, done.stderr) == (4, "error: another comparison measures this machine; wait for it to end\n")
+    assert len((tmp_path / "slept").read_text()) == 59
+    os.close(file)
+    assert attended().returncode == 7
+
+
 def test_locked_host(lab):
     (lab.hosts["beta"].home / "sys/kernel/debug/sched/features").write_text("")
     stderr = lab.ab("--", "load", "1000", "900", rc=3)[1]

@@ -402,7 +402,7 @@ def guest(repo, builder):  # noqa: F811
     for name, text in {
             "id": "echo 0",
             "mmdebstrap": "printf '%s\\n' \"$@\" >\"$FAKES/hooks\"; cp \"$TMPDIR/init\" \"$FAKES/init\"\n"
-                          "[ ! -f \"$FAKES/waits\" ] || { trap : INT TERM HUP; sleep 61 & while kill -0 $!; do wait $!; done; }\n"
+                          "[ ! -f \"$FAKES/waits\" ] || { trap : INT TERM HUP; sleep \"$(cat \"$FAKES/waits\")\" & while kill -0 $!; do wait $!; done; }\n"
                           "[ ! -f \"$FAKES/failed\" ] || : >\"$TMPDIR/failed\"; [ ! -f \"$FAKES/broken\" ] || { echo refused; exit 1; }",
             "qemu-system-x86_64": "printf '%s\\n' \"$@\" >\"$FAKES/qemu\"; while [ \"$1\" != -serial ]; do shift; done\n"
                                   "cat \"$FAKES/console\" >\"${2#file:}\"; [ ! -f \"$FAKES/hangs\" ] || exec sleep 60"}.items():
@@ -481,14 +481,15 @@ def test_boot_package_is_interrupted(repo, guest, builder):  # noqa: F811
 def test_boot_package_is_interrupted_early(repo, guest, builder):  # noqa: F811
     """mmdebstrap waits for what it has started."""
     guest(*STOLE)
-    (builder / "waits").write_text("")
+    number = str(10 ** 6 + os.getpid())
+    (builder / "waits").write_text(number)
     with subprocess.Popen(repo.command("boot-package", repo.tmp / "any.deb"), env=repo.env, cwd=repo.tmp / "cwd", stderr=subprocess.PIPE, text=True) as running:
         while "installing" not in running.stderr.readline():
             assert running.poll() is None
-        wait_for(lambda: processes("sleep 61"))
+        wait_for(lambda: processes(f"sleep {number}"))
         running.terminate()
         assert running.wait(20) == 143
-    assert not processes("sleep 61") and not list(repo.cache.glob("boot-package.*"))
+    assert not processes(f"sleep {number}") and not list(repo.cache.glob("boot-package.*"))
 
 
 def test_boot_package_bad_input(repo, guest, builder):  # noqa: F811
