@@ -34,7 +34,8 @@ TARGETS = {"INDEX.md.j2": ["Documentation/results/INDEX.md"], "page.md.j2": ["Do
            "campaign.svg.j2": ["Documentation/results/campaign.svg"], "readme-table.md.j2": ["README.md"], "readme-costs.md.j2": ["README.md"],
            "readme-alternatives.md.j2": ["README.md"],
            "cover-letter.txt.j2": ["Documentation/cover-letter.txt", "patches/cover-letter.txt"],
-           "features.rst.j2": ["Documentation/why-wakees-wait.rst"], "messages.txt.j2": [MESSAGES]}
+           "features.rst.j2": ["Documentation/why-wakees-wait.rst"], "shares.rst.j2": ["Documentation/why-wakees-wait.rst"],
+           "messages.txt.j2": [MESSAGES]}
 WHOLE = ("INDEX.md.j2", "page.md.j2", "campaign.svg.j2", "messages.txt.j2")
 # A string, a character or a comment of C.
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?(?:\*/|\Z)|//[^\n]*', re.S)
@@ -198,6 +199,20 @@ class Figures:
         """By how many % a side is better in each of the cases and metrics; by default in the main metric."""
         return ", ".join(self.shown(*self.found(name, case, side, metric)) for case in cases.split() for metric in metrics.split() or [""])
 
+    def effect(self, name: str, cases: str, bit: str, metrics: str = "") -> str:
+        """The main effect of a bit, in a comparison of combinations, in each of the cases and metrics; by default in the main metric."""
+        summary = self.summary(name)
+        shares = {(str(some.main.case), some.main.side, some.main.metric.name): some for some in summary.shares if "main" in some.percent}
+        main = {str(case): summary.plan.metrics[case.load][0].name for case in summary.plan.cases}
+        found = []
+        for case in cases.split():
+            for metric in metrics.split() or [main.get(case, "")]:
+                if (case, bit, metric) not in shares:
+                    raise AbError(f"{self.root / name}: no main effect of {bit} on {metric} of {case}")
+                one = shares[case, bit, metric]
+                found.append(self.shown(one.percent["main"], one.main.found.p))
+        return ", ".join(found)
+
     def percent(self, name: str, case: str, side: str = "all", metric: str = "") -> str:
         """The same in whole numbers, without sign and mark."""
         return f"{abs(self.found(name, case, side, metric)[0]):.0f}"
@@ -312,8 +327,8 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
         figures.mark = "**{}**" if ".md" in name else "{}*"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "percent", "median", "row", "changes", "text", "overview", "columns",
-                                                                       "shown")}
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "effect", "percent", "median", "row", "changes", "text", "overview",
+                                                                       "columns", "shown")}
         try:
             made = environment.get_template(name).render(
                 results=found, page=page, planned=[title for title in titles if not (root / title).is_dir()],

@@ -68,7 +68,7 @@ def test_no_figure_is_of_older_code():
     versions = {result.name: result.declared for result in results}
     checked = 0
     for row in (TOP / published.TEMPLATES / "readme-table.md.j2").read_text().splitlines():
-        for name in re.findall(r"(?:better|percent|median|cells|metric)\('([^']+)'", row):
+        for name in re.findall(r"(?:better|effect|percent|median|cells|metric)\('([^']+)'", row):
             checked += 1
             assert not versions[name] or f"*{versions[name]}:*" in row, f"{name} is of {versions[name]}, and the row does not say so: {row}"
     assert checked >= 30
@@ -312,6 +312,22 @@ def test_figures():
     cases = [("switch-2x", "", "pairs"), ("hackbench-8", "", "eight groups"), ("latency-2x", "rate", "requests")]
     assert figures.changes("waited", "nine", cases) == ["pairs -22.8", "requests +13.6"]
     assert figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
+
+
+def test_effects():
+    """The main effect, and not what a bit adds alone or last: as the table of all combinations has it, with a mark where p is small."""
+    results = TOP / "Documentation/results"
+    figures = published.Figures(results)
+    rows = re.findall(r"^(hackbench|hackbench-pipe|latency) +(\S+) +(\S+) \(.*\) +([A-Z_]+) +([-+][\d.]+) +\S+ to \S+ +([\d.]+) ",
+                      (results / "factorial-intel/table.txt").read_text().partition("share of each bit:\n")[2], re.M)
+    assert len(rows) >= 6 * 6
+    for load, level, metric, bit, percent, p in rows:
+        shown = figures.effect("factorial-intel", f"{load}-{level}", bit, metric)
+        # The table has a digit more.
+        assert abs(float(shown.strip("*")) - float(percent)) < 0.06 and ("*" in shown) == (float(p) < 0.05), (load, level, metric, bit, shown)
+    assert figures.effect("factorial-intel", "hackbench-1 hackbench-2", "STEAL").count(", ") == 1
+    with pytest.raises(AbError, match="no main effect of NONE on time of hackbench-1"):
+        figures.effect("factorial-intel", "hackbench-1", "NONE")
 
 
 def test_power(capsys):
