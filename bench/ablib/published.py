@@ -213,6 +213,11 @@ class Figures:
                 found.append(self.shown(one.percent["main"], one.main.found.p))
         return ", ".join(found)
 
+    def ends(self, name: str, case: str, bit: str, metric: str = "") -> tuple[str, str]:
+        """By how many % all combinations with a bit are better than off: the least and the most."""
+        found = sorted(self.found(name, case, side, metric)[0] for bits, side in self.summary(name).plan.combinations.items() if bit in bits)
+        return self.shown(found[0], None), self.shown(found[-1], None)
+
     def percent(self, name: str, case: str, side: str = "all", metric: str = "") -> str:
         """The same in whole numbers, without sign and mark."""
         return f"{abs(self.found(name, case, side, metric)[0]):.0f}"
@@ -327,8 +332,8 @@ def rendered(top: Path, titles: dict[str, str]) -> dict[Path, str]:
         figures.mark = "**{}**" if ".md" in name else "{}*"
         environment = jinja2.Environment(loader=jinja2.FileSystemLoader(top / TEMPLATES), trim_blocks=True, lstrip_blocks=True,
                                          keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
-        environment.globals |= {key: getattr(figures, key) for key in ("better", "effect", "percent", "median", "row", "changes", "text", "overview",
-                                                                       "columns", "shown")}
+        environment.globals |= {key: getattr(figures, key) for key in ("better", "effect", "ends", "percent", "median", "row", "changes", "text",
+                                                                       "overview", "columns", "shown")}
         try:
             made = environment.get_template(name).render(
                 results=found, page=page, planned=[title for title in titles if not (root / title).is_dir()],

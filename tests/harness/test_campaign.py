@@ -326,6 +326,7 @@ def test_effects():
         # The table has a digit more.
         assert abs(float(shown.strip("*")) - float(percent)) < 0.06 and ("*" in shown) == (float(p) < 0.05), (load, level, metric, bit, shown)
     assert figures.effect("factorial-intel", "hackbench-1 hackbench-2", "STEAL").count(", ") == 1
+    assert figures.ends("factorial-intel", "latency-2x", "STEAL", "wake_p50") == ("-70.5", "-63.9")
     with pytest.raises(AbError, match="no main effect of NONE on time of hackbench-1"):
         figures.effect("factorial-intel", "hackbench-1", "NONE")
 
