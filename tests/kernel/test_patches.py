@@ -24,6 +24,10 @@ SERIES = named(line_files()[1])
 WHOLE = len(SERIES)
 # The follow-ups with a feature bit, and the boot parameter. The patch before them makes room for their bits.
 OPTIONAL = [patch for patch in SERIES if int(patch.name[:4]) > 10]
+# The follow-ups that do not apply without another one (design.rst, The switches). On the first line, each can be left out alone.
+NEEDING = {"7.2": {"0011": ["0013", "0014"], "0013": ["0014"]},
+           "6.18": {"0011": ["0012", "0013", "0014"], "0013": ["0014"]},
+           "6.12": {"0011": ["0012", "0013"]}}.get(os.environ.get("STEAL_LINE"), {})
 # How many of the defects planted in 7.3 fit the code of another line, and how many it has of its own.
 PLANTED = {"7.2": (72, 5), "6.18": (57, 8), "6.12": (42, 8)}
 # The default tier builds each prefix for one architecture; on the first line of kernels also the base, the nine patches and the whole
@@ -88,9 +92,27 @@ def test_regen_changes_nothing(run, top, tree, tmp_path):
         run("diff", "-r", top / name, tmp_path / name)
 
 
+@pytest.mark.line
+def test_which_follow_ups_need_others(run, tree, tmp_path):
+    """Without one of them, git am refuses those of NEEDING, each in its turn, and no others."""
+    version = re.search(r"^version=(.*)$", line_files()[2].read_text(), re.M)[1]
+    clone = tmp_path / "linux"
+    run("git", "clone", "-q", "--shared", "--sparse", "--branch", f"v{version}", tree, clone)
+    run("git", "sparse-checkout", "set", "kernel/sched", "kernel/time", "include/linux", "Documentation/scheduler", cwd=clone)
+    refused = {}
+    for left_out in OPTIONAL:
+        run("git", "checkout", "-q", "--force", "--detach", f"v{version}", cwd=clone)
+        for patch in SERIES:
+            if patch != left_out and run("git", "am", "-q", patch, cwd=clone, check=False).returncode:
+                run("git", "am", "-q", "--abort", cwd=clone)
+                refused.setdefault(left_out.name[:4], []).append(patch.name[:4])
+    assert refused == NEEDING
+
+
 @pytest.fixture(params=OPTIONAL, ids=[patch.name[:4] for patch in OPTIONAL])
 def checkout_without(request, top, tmp_path):
-    """A copy of the checkout whose series file does not name one of the follow-ups."""
+    """A copy of the checkout whose series file does not name one of the follow-ups, nor those that need it."""
+    left_out = [request.param.name[:4], *NEEDING.get(request.param.name[:4], [])]
     copy = tmp_path / "checkout"
     for name in ("scripts", "patches"):
         shutil.copytree(top / name, copy / name)
@@ -98,8 +120,8 @@ def checkout_without(request, top, tmp_path):
     series = line_files()[1]
     lines = series.read_text().splitlines(keepends=True)
     series = copy / series.relative_to(top)
-    series.write_text("".join(line for line in lines if line.strip() != request.param.name))
-    assert len(named(series)) == WHOLE - 1
+    series.write_text("".join(line for line in lines if line[:4] not in left_out))
+    assert len(named(series)) == WHOLE - len(left_out)
     return copy
 
 
