@@ -627,7 +627,8 @@ def test_ci_tests_all_lines_if_what_they_share_changed(ci, file):
     assert ci({}, [file]) == (0, ["check", "watch", "check --kernel 8.1", "check --kernel 7.9"])
 
 
-@pytest.mark.parametrize("file", ["scripts/watch", "configs/scx.config", "tests/races.py", "tests/kernel/test_other.py", "tests/harness/test_it.py", "README.md"])
+@pytest.mark.parametrize("file", ["scripts/watch", "configs/scx.config", "configs/matrix/i386.config", "tests/races.py", "tests/kernel/test_other.py",
+                                  "tests/harness/test_it.py", "README.md"])
 def test_ci_tests_no_line_if_nothing_changed_that_its_tests_use(ci, file):
     assert ci({}, [file]) == (0, ["check", "watch"])
 
