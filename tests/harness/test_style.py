@@ -6,6 +6,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import docutils.core
+import docutils.nodes
 import pytest
 from conftest import kernel_lines, line_files
 from conftest import named as patches_of
@@ -146,6 +148,30 @@ def test_no_file_names(pattern):
 def test_documentation_builds(run, top, tmp_path):
     run("/usr/bin/python3", "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", tmp_path / "doctrees",
         top / "Documentation", tmp_path / "html")
+
+
+def wide(text):
+    """The lines of paragraphs, outside tables, that have more than 80 columns and a place to break."""
+    tree = docutils.core.publish_doctree(text, settings_overrides={"report_level": 5})
+    return [line for paragraph in tree.findall(docutils.nodes.paragraph) if not any(isinstance(node, docutils.nodes.entry) for node in above(paragraph))
+            for line in paragraph.rawsource.splitlines() if len(line) > 80 and " " in line.strip()]
+
+
+def above(node):
+    while node.parent:
+        node = node.parent
+        yield node
+
+
+@pytest.mark.parametrize("path", sorted(p for p in tracked() if p.suffix == ".rst"), ids=name)
+def test_documents_are_narrow(path):
+    """As the kernel's own documents, so that they can be read as they are."""
+    assert not wide(path.read_text())
+
+
+def test_wide_lines_are_found():
+    text = "Title\n=====\n\n" + "A sentence of 24 letters. " * 4 + "\n\n::\n\n   " + "code " * 20 + "\n\n* An item.\n\n  " + "word " * 20 + "\n"
+    assert [line[:4] for line in wide(text)] == ["A se", "word"]
 
 
 def test_readme_names_what_is_there():
