@@ -314,24 +314,25 @@ def test_figures():
     assert figures.columns("x", [6, 9], "+1.0*, -2.0") == "x +1.0*-2.0"
 
 
-def test_effects():
+@pytest.mark.parametrize("name", ["factorial-intel", "factorial-none"])
+def test_effects(name):
     """The main effect, and not what a bit adds alone or last: as the table of all combinations has it, with a mark where p is small."""
     results = TOP / "Documentation/results"
     figures = published.Figures(results)
-    sides, _, bits = (results / "factorial-intel/table.txt").read_text().partition("share of each bit:\n")
+    sides, _, bits = (results / name / "table.txt").read_text().partition("share of each bit:\n")
     rows = re.findall(r"^(hackbench|hackbench-pipe|latency) +(\S+) +(\S+) \(.*\) +([A-Z_]+) +([-+][\d.]+) +\S+ to \S+ +([\d.]+) ", bits, re.M)
     assert len(rows) >= 6 * 6
     for load, level, metric, bit, percent, p in rows:
-        shown = figures.effect("factorial-intel", f"{load}-{level}", bit, metric)
+        shown = figures.effect(name, f"{load}-{level}", bit, metric)
         # The table has a digit more.
         assert abs(float(shown.strip("*")) - float(percent)) < 0.06 and ("*" in shown) == (float(p) < 0.05), (load, level, metric, bit, shown)
-    assert figures.effect("factorial-intel", "hackbench-1 hackbench-2", "STEAL").count(", ") == 1
+    assert figures.effect(name, "hackbench-1 hackbench-2", "STEAL").count(", ") == 1
     medians = re.findall(r"^latency +2x +wake_p50 \(.*\) +us +STEAL(?:[+]\S+)? +\S+ +\S+ +([-+][\d.]+) ", sides, re.M)
     assert len(medians) == 32
-    for shown, percent in zip(figures.ends("factorial-intel", "latency-2x", "STEAL", "wake_p50"), sorted(map(float, medians))[::31]):
+    for shown, percent in zip(figures.ends(name, "latency-2x", "STEAL", "wake_p50"), sorted(map(float, medians))[::31]):
         assert abs(float(shown) - percent) < 0.06
     with pytest.raises(AbError, match="no main effect of NONE on time of hackbench-1"):
-        figures.effect("factorial-intel", "hackbench-1", "NONE")
+        figures.effect(name, "hackbench-1", "NONE")
 
 
 def test_power(capsys):
