@@ -201,13 +201,23 @@ class Page:
         for one in self.standard:
             if {**one.facts, "caches": ""} == {**first.facts, "caches": ""}:
                 panels.setdefault(one.machine.partition(", ")[2], []).extend(pictured(one.summary))
-        return Picture(first.machine.partition(", ")[0] if first else "", self.sides, panels)
+        return Picture(first.machine.partition(", ")[0] if first else "", self.sides, {title: of_most_pairs(rows) for title, rows in panels.items()})
 
 
 def pictured(summary: Summary) -> list[Row]:
     """The rows in the picture: of each load the first metric that may change, and rates."""
     first = {load: next((metric for metric in metrics if metric.better != "same"), None) for load, metrics in summary.plan.metrics.items()}
     return [row for row in summary.rows if row.found and (row.metric == first[row.case.load] or row.metric.better == "more")]
+
+
+def of_most_pairs(rows: list[Row]) -> list[Row]:
+    """One row of each case, metric and side: if several comparisons have it, that of most pairs."""
+    found: dict[tuple, Row] = {}
+    for row in rows:
+        key = row.case, row.metric, row.side
+        if key not in found or len(row.values) > len(found[key].values):
+            found[key] = row
+    return list(found.values())
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import types
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +19,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "bench"), str(TOP / "tests")]
 
-from ablib import fold, loads, published, table  # noqa: E402
+from ablib import campaign_page, fold, loads, published, table  # noqa: E402
 from ablib.job import Stop  # noqa: E402
 from ablib.plan import FORMAT, AbError  # noqa: E402
 from commands import wait_for  # noqa: E402
@@ -514,6 +515,13 @@ def test_page(pages):
     texts = [text.text for text in drawn.findall(".//{*}text")]
     assert texts.count("+50") == 1 and [text for text in texts if "caches" in text] == ["with caches (intel)", "without caches"]
     assert texts[2:12] == ["hackbench", "latency wake_p50", "latency rate", "1", "2", "3", "4", "2x", "2x", "with caches (intel)"]
+
+
+def test_picture_has_a_row_once():
+    """Of several comparisons with the same case, metric and side, that of most pairs is drawn; of equal ones the first."""
+    rows = [types.SimpleNamespace(case=case, metric="time", side=side, values=[0.0] * pairs, number=number)
+            for number, (case, side, pairs) in enumerate([("a", "all", 6), ("a", "all", 30), ("a", "nine", 6), ("a", "all", 6), ("b", "all", 6), ("b", "all", 6)])]
+    assert [row.number for row in campaign_page.of_most_pairs(rows)] == [1, 2, 4]
 
 
 # Running
