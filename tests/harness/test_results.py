@@ -86,7 +86,7 @@ def test_hackbench_loses_nowhere():
     text = (TOP / "README.md").read_text()
     table = text[text.index("| hackbench, groups |"):text.index("| requests |")]
     cells = re.findall(r"\| (\S+) \((\S+)\) (?=\|)", table)
-    assert len(cells) >= 48 and sum(first.startswith("**+") for first, _ in cells) > len(cells) / 2
+    assert len(cells) >= 48 and sum(first.startswith("**+") for first, _ in cells) >= len(cells) / 2
     assert not [first for first, _ in cells if first.startswith("**-")] and [alone for _, alone in cells if alone.startswith("**-")]
     # The README names all losses: of requests, at a barrier, and one of mutexes.
     verdict = re.search(r"^\* `all`: .*\n((?:  \* .*\n)+)", (RESULTS / "README.md").read_text(), re.M)[1]
